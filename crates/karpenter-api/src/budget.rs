@@ -1,7 +1,7 @@
 //! Disruption budgets: how many nodes of a NodePool may be disrupted for a reason at a given time.
 //!
-//! If any budget of the NodePool is invalid, no node may be disrupted for any reason. Nodes that are already being
-//! disrupted are not subtracted here.
+//! If any budget of the NodePool is invalid, no node may be disrupted for any reason. The caller subtracts nodes that
+//! are already being disrupted.
 //!
 //! Upstream: `GetAllowedDisruptionsByReason` in `pkg/apis/v1/nodepool.go`.
 
@@ -12,7 +12,7 @@ use karpenter_model::cron::{CronError, CronSchedule, budget_is_active};
 
 use crate::types::{Budget, DisruptionReason};
 
-/// The result for a NodePool without an active budget.
+/// The number of allowed disruptions if the NodePool has no active budget.
 pub const UNLIMITED: i32 = i32::MAX;
 
 /// Why a budget cannot be evaluated.
@@ -38,7 +38,7 @@ pub fn allowed_disruptions(
     try_allowed_disruptions(budgets, reason, now_unix_seconds, node_count).unwrap_or(0)
 }
 
-/// Like [`allowed_disruptions`], with the error of an invalid budget.
+/// Like [`allowed_disruptions`], but returns the error if a budget is invalid.
 pub fn try_allowed_disruptions(
     budgets: &[Budget],
     reason: &DisruptionReason,
@@ -75,7 +75,7 @@ fn budget_value(
     Ok(if is_active { value } else { UNLIMITED })
 }
 
-/// A count, or a percentage of the nodes, rounded up.
+/// Parses a count of nodes, or a percentage of `node_count`, rounded up.
 fn parse_nodes(text: &str, node_count: usize) -> Option<i32> {
     let (digits, is_percentage) = match text.strip_suffix('%') {
         Some(digits) => (digits, true),
@@ -84,7 +84,7 @@ fn parse_nodes(text: &str, node_count: usize) -> Option<i32> {
     if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
         return None;
     }
-    // A count that does not fit into i32 is larger than any number of nodes.
+    // A count too large for i32 exceeds any number of nodes, so it is capped.
     let number: u128 = digits.parse().unwrap_or(u128::MAX);
     if !is_percentage {
         return Some(i32::try_from(number).unwrap_or(UNLIMITED));

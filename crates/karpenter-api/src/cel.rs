@@ -1,9 +1,9 @@
-//! CEL rules (`x-kubernetes-validations`) of a schema, compiled once and evaluated for objects.
+//! The CEL rules (`x-kubernetes-validations`) of a schema: compiled once, and evaluated for each object.
 //!
-//! kube-cel evaluates. This module adds what the API server does around it: rules do not see nulls (`has()` would be true),
-//! transition rules run only with an old object, and every result except `true` rejects the object. Ratcheting, with which
-//! the API server tolerates unchanged violations on update, is not implemented: a violation is reported even if the stored
-//! object has it too.
+//! kube-cel evaluates the expressions. This module adds what the API server does in addition: nulls are hidden from
+//! rules (otherwise `has()` would be true for them), transition rules run only if there is an old object, and every
+//! result except `true` rejects the object. Ratcheting is not implemented: on update, the API server tolerates
+//! violations that the stored object already has, while this module reports them.
 
 use std::collections::BTreeMap;
 
@@ -15,8 +15,8 @@ use crate::error::{FieldError, Rule};
 #[derive(Debug)]
 pub struct CelRules {
     compiled: kube_cel::CompiledSchema,
-    /// The message of each rule, by its expression. kube-cel reports a failed evaluation without the message. Rules
-    /// with equal expressions have equal messages.
+    /// The message of each rule, by the rule's expression, because kube-cel reports a failed evaluation without the
+    /// message. Rules with equal expressions have equal messages.
     messages: BTreeMap<String, String>,
 }
 
@@ -37,19 +37,20 @@ impl CelRules {
         }
     }
 
-    /// The number of rules, over all nodes of the schema.
+    /// The number of rules in all parts of the schema.
     pub fn rule_count(&self) -> usize {
         nodes(&self.compiled).iter().map(|node| node.validations.len()).sum()
     }
 
-    /// Evaluates all rules. The objects must have no nulls and be within the limits of `validate`.
+    /// Evaluates all rules and returns the violations. The objects must contain no nulls and must be within the limits
+    /// of `validate`.
     pub fn errors(&self, object: &Value, old_object: Option<&Value>) -> Vec<FieldError> {
         let Err(failures) = kube_cel::validate_compiled(&self.compiled, object, old_object) else {
             return Vec::new();
         };
         let mut errors: Vec<FieldError> =
             failures.into_vec().into_iter().map(|failure| self.field_error(failure)).collect();
-        // kube-cel iterates hash maps; the order of errors must not depend on it.
+        // kube-cel iterates hash maps, so errors are sorted to make their order independent of it.
         errors.sort();
         errors
     }
@@ -57,7 +58,7 @@ impl CelRules {
     fn field_error(&self, failure: kube_cel::ValidationError) -> FieldError {
         let message = match failure.kind {
             kube_cel::ErrorKind::ValidationFailure => failure.message,
-            // The evaluation failed; for example, the rule reads a field that the object does not have.
+            // The rule could not be evaluated, for example because it reads a field that the object lacks.
             _ => {
                 let cause = failure.message.trim_start_matches("rule evaluation error: ").to_lowercase();
                 let rule = self.messages.get(&failure.rule).unwrap_or(&failure.rule);

@@ -1,7 +1,8 @@
-//! Status conditions: the progress of controllers in an object's status, and the root condition that summarizes them.
+//! Status conditions: controllers record their progress as conditions in an object's status, and a root condition
+//! summarizes them.
 //!
-//! Computes transition times, observed generations, order and the root condition. The current time is an argument; the
-//! caller writes the object.
+//! This module computes transition times, observed generations, the order of conditions, and the root condition. The
+//! caller passes the current time and writes the object.
 //!
 //! Upstream: `status/condition_set.go` in github.com/awslabs/operatorpkg.
 
@@ -18,7 +19,7 @@ const MESSAGE_AWAITING: &str = "object is awaiting reconciliation";
 const REASON_UNHEALTHY_DEPENDENTS: &str = "UnhealthyDependents";
 const REASON_RECONCILING_DEPENDENTS: &str = "ReconcilingDependents";
 
-/// The root condition of a kind and the conditions it depends on. Objects may have other condition types too.
+/// The root condition of a kind, and the conditions that it depends on. Objects may have further condition types.
 #[derive(Clone, Copy, Debug)]
 pub struct ConditionTypes {
     pub root: &'static str,
@@ -31,7 +32,8 @@ pub const NODE_CLAIM_CONDITIONS: ConditionTypes =
     ConditionTypes { root: "Ready", dependents: &["Launched", "Registered", "Initialized"] };
 pub const NODE_OVERLAY_CONDITIONS: ConditionTypes =
     ConditionTypes { root: "Ready", dependents: &["ValidationSucceeded"] };
-/// Capacity reservations are a dependent only if the feature gate ReservedCapacity is on.
+/// The condition for capacity reservations counts towards the root condition only if the feature gate ReservedCapacity
+/// is on.
 pub const fn ec2_node_class_conditions(reserved_capacity: bool) -> ConditionTypes {
     const ALL: &[&str] = &[
         "AMIsReady",
@@ -46,7 +48,7 @@ pub const fn ec2_node_class_conditions(reserved_capacity: bool) -> ConditionType
     ConditionTypes { root: "Ready", dependents }
 }
 
-/// Why a condition cannot be cleared.
+/// Why a condition cannot be removed from an object.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("condition {condition_type:?} cannot be cleared, because {root:?} depends on it")]
 pub struct ClearError {
@@ -54,7 +56,7 @@ pub struct ClearError {
     pub root: &'static str,
 }
 
-/// The conditions of one object, for reading and writing.
+/// The conditions of one object, to read and change them.
 #[derive(Debug)]
 pub struct ConditionSet<'a> {
     types: ConditionTypes,
@@ -66,14 +68,16 @@ pub struct ConditionSet<'a> {
 }
 
 impl<'a> ConditionSet<'a> {
-    /// Opens the conditions of an object; a missing root or dependent is added as unknown.
+    /// Opens the conditions of an object. If the root condition or one that it depends on is missing, adds it with
+    /// status Unknown.
     pub fn open(
         types: ConditionTypes,
         metadata: &ObjectMeta,
         conditions: &'a mut Vec<Condition>,
         now: Timestamp,
     ) -> Self {
-        // Stored times have whole seconds; comparing finer ones would change the order after a round trip.
+        // Stored times are whole seconds. With finer times, the order of conditions would change when the object is
+        // stored and read.
         let now = Time(Timestamp::from_second(now.as_second()).unwrap_or(now));
         let mut set = Self {
             types,
@@ -87,7 +91,8 @@ impl<'a> ConditionSet<'a> {
         set
     }
 
-    /// Adds missing conditions. An existing root is recomputed; a new root is unknown like its dependents.
+    /// Adds missing conditions. If the root condition exists, its status is computed again; a new root condition has
+    /// status Unknown, like those it depends on.
     fn add_missing(&mut self) {
         let types = self.types;
         let had_root = self.root().is_some();
@@ -119,7 +124,7 @@ impl<'a> ConditionSet<'a> {
         })
     }
 
-    /// Sets the condition to true; the reason is the condition type.
+    /// Sets the condition to true, with the condition type as the reason. Returns whether the condition changed.
     pub fn set_true(&mut self, condition_type: &str) -> bool {
         self.set(condition_type, ConditionStatus::True, condition_type, "")
     }
@@ -140,7 +145,8 @@ impl<'a> ConditionSet<'a> {
         self.set(condition_type, ConditionStatus::Unknown, reason, message)
     }
 
-    /// Removes a condition, if present. The root and its dependents cannot be removed.
+    /// Removes a condition; returns whether the object had it. The root condition and those it depends on cannot be
+    /// removed.
     pub fn clear(&mut self, condition_type: &str) -> Result<bool, ClearError> {
         if self.is_root_or_dependent(condition_type) {
             return Err(ClearError { condition_type: condition_type.to_owned(), root: self.types.root });
@@ -157,7 +163,7 @@ impl<'a> ConditionSet<'a> {
         condition_type == self.types.root || self.types.dependents.contains(&condition_type)
     }
 
-    /// Returns whether the condition changed.
+    /// Sets a condition; returns whether it changed.
     fn set(&mut self, condition_type: &str, status: ConditionStatus, reason: &str, message: &str) -> bool {
         let changed = self.put(condition_type, status, reason, message);
         if changed && condition_type != self.types.root {
@@ -172,7 +178,8 @@ impl<'a> ConditionSet<'a> {
                 present.last_transition_time.clone()
             }
             Some(_) => Some(self.now.clone()),
-            // Root and dependents are unknown since the creation of the object, not since now.
+            // The root condition and those it depends on have been Unknown since the object was created, so their
+            // transition time is the creation time.
             None if self.is_root_or_dependent(condition_type) && self.created.is_some() => {
                 self.created.clone()
             }

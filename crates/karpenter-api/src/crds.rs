@@ -1,34 +1,34 @@
 //! The CustomResourceDefinitions of all kinds, as YAML and as compiled schemas.
 //!
-//! The YAML files are the source of truth: `karpenter crds` prints them and the validation compiles them. Lookups use the
-//! full `apiVersion`.
+//! The YAML files are the source of truth: `karpenter crds` prints them, and validation compiles their schemas. CRDs
+//! are looked up by full `apiVersion` and kind.
 
 use std::sync::OnceLock;
 
 use crate::validate::ObjectSchema;
 
-/// One CustomResourceDefinition; each serves one version.
+/// One CustomResourceDefinition. Each of ours serves exactly one version.
 #[derive(Debug)]
 pub struct Crd {
-    /// `<plural>.<group>`, the name of the CRD object.
+    /// The name of the CRD object: `<plural>.<group>`.
     pub name: &'static str,
     pub kind: &'static str,
     pub group: &'static str,
     pub version: &'static str,
-    /// Whether the kind is namespaced.
+    /// Whether objects of the kind are namespaced.
     pub namespaced: bool,
-    /// The manifest, ready for `kubectl apply`.
+    /// The manifest of the CRD, which `kubectl apply` accepts.
     pub yaml: &'static str,
     schema: OnceLock<ObjectSchema>,
 }
 
 impl Crd {
-    /// `<group>/<version>`, as in `apiVersion`.
+    /// The served `apiVersion`: `<group>/<version>`.
     pub fn api_version(&self) -> String {
         format!("{}/{}", self.group, self.version)
     }
 
-    /// The compiled schema of the served version; compiled on first use.
+    /// The compiled schema of the served version; the first call compiles it.
     pub fn schema(&self) -> &ObjectSchema {
         self.schema.get_or_init(|| {
             ObjectSchema::from_crd_yaml(self.yaml)
@@ -68,18 +68,18 @@ static LEGACY: [Crd; 2] = [
     crd!("AWSNodeTemplate", "awsnodetemplates", "karpenter.k8s.aws", "v1alpha1", false, "legacy/"),
 ];
 
-/// The CRDs of Provisioner and AWSNodeTemplate, which are installed on request only. [`find`] does not return them: manifests
-/// are validated as v1, and objects of these kinds are converted first.
+/// The CRDs of Provisioner and AWSNodeTemplate, which are installed only on request. [`find`] does not return them,
+/// because manifests are validated as v1 objects, and Provisioners and AWSNodeTemplates are converted first.
 pub fn legacy() -> &'static [Crd] {
     &LEGACY
 }
 
-/// All CRDs, in the order in which they are applied and printed.
+/// All CRDs except those of [`legacy`], in the order in which they are applied and printed.
 pub fn all() -> &'static [Crd] {
     &ALL
 }
 
-/// The CRD that serves this `apiVersion` and `kind`, if it is one of ours.
+/// The CRD that serves this `apiVersion` and `kind`; `None` if Karpenter has no such kind.
 pub fn find(api_version: &str, kind: &str) -> Option<&'static Crd> {
     let (group, version) = api_version.split_once('/')?;
     ALL.iter().find(|crd| crd.group == group && crd.version == version && crd.kind == kind)

@@ -1,11 +1,12 @@
-//! The error type of manifest validation: field, rule, message and valid values.
+//! The error type of manifest validation: field, violated rule, message and valid values.
 //!
-//! Checks append errors to a list, so that all errors of a manifest are reported. Callers add file names and line numbers.
+//! Checks append errors to a list, so that all errors of a manifest are reported. The caller adds file names and line
+//! numbers.
 
 use std::borrow::Cow;
 use std::fmt;
 
-/// The kind of rule that a field violates. Callers group and color errors by it.
+/// The kind of rule that a field violates. Callers use it to group and color errors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Rule {
     /// The value has the wrong JSON type.
@@ -20,22 +21,22 @@ pub enum Rule {
     Bound,
     /// The string does not have the format of its schema, e.g. `date-time`.
     Format,
-    /// The schema does not have the field; the API server would prune or reject it.
+    /// The schema does not have the field, so the API server would drop it or reject the object.
     UnknownField,
     /// An element of a set, or a key of a map list, occurs twice.
     Duplicate,
     /// A CEL rule of the schema is not satisfied.
     Cel,
-    /// A rule that the controllers enforce, not the schema.
+    /// The schema accepts the value, but a rule that the controllers check does not.
     Runtime,
-    /// The object's kind is not one of ours.
+    /// Karpenter has no such kind.
     UnknownKind,
     /// The object is too large or too deeply nested to be validated.
     Limit,
 }
 
 impl Rule {
-    /// The name in reports; the API server's term if it has one.
+    /// The name of the rule in reports; the API server's term if there is one.
     pub fn as_str(self) -> &'static str {
         match self {
             Rule::Type => "invalid type",
@@ -60,26 +61,26 @@ impl fmt::Display for Rule {
     }
 }
 
-/// One violated rule of one field.
+/// One field that violates one rule.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
 pub struct FieldError {
     /// The path as the API server writes it: `spec.template.spec.requirements[0].key`; empty for the whole object.
     pub path: String,
-    /// The kind of rule.
+    /// The kind of the violated rule.
     pub rule: Rule,
-    /// The message: lower case unless it quotes a rule, no full stop.
+    /// The message, in lower case and without a full stop; only quoted rules may differ.
     pub message: String,
-    /// What would be valid, if known.
+    /// A description of the valid values, if they are known.
     pub valid: Option<String>,
 }
 
 impl FieldError {
-    /// An error without valid values.
+    /// An error that does not state the valid values.
     pub fn new(path: impl Into<String>, rule: Rule, message: impl Into<String>) -> Self {
         Self { path: path.into(), rule, message: message.into(), valid: None }
     }
 
-    /// The error with valid values.
+    /// Adds a description of the valid values to the error.
     #[must_use]
     pub fn with_valid(mut self, valid: impl Into<String>) -> Self {
         self.valid = Some(valid.into());
@@ -100,11 +101,11 @@ impl fmt::Display for FieldError {
     }
 }
 
-/// Longer than any of our messages; the limit keeps quoted input from flooding a terminal.
+/// No message of ours is longer. The limit prevents quoted input from flooding a terminal.
 const MESSAGE_CHARS_MAX: usize = 2_000;
 
-/// Makes a message that may quote input safe to print: control characters and those that change text direction are escaped,
-/// and the length is limited.
+/// Makes a message that quotes input safe to print: escapes control characters and characters that change text
+/// direction, and limits the length.
 pub fn one_line(text: &str) -> Cow<'_, str> {
     let is_unsafe = |character: char| {
         character.is_control()

@@ -1,8 +1,9 @@
-//! Drift hashes: a node is drifted if the hash in its NodeClaim's annotation differs from that of its NodePool or node class.
+//! Drift hashes: a node is drifted if the hash in its NodeClaim's annotation differs from the current hash of its
+//! NodePool or node class.
 //!
-//! The values equal upstream's, so that replacing upstream in a running cluster does not drift all nodes. `structural` has
-//! the hash function; the other modules choose the fields per kind. Comparing hashes and writing annotations is done
-//! elsewhere.
+//! The hashes equal upstream's, so that replacing upstream's controller in a running cluster does not mark all nodes as
+//! drifted. `structural` has the hash function; the other modules choose the fields of each kind. Other crates compare
+//! hashes and write the annotations.
 
 mod ec2_node_class;
 mod node_pool;
@@ -14,7 +15,7 @@ pub use ec2_node_class::{
 };
 pub use node_pool::{NODE_POOL_HASH_VERSION, node_pool_hash};
 
-/// The hash of a string with the hash function of NodePools and EC2NodeClasses; used in generated names.
+/// The hash of a string, by the hash function of NodePools and EC2NodeClasses; generated names contain it.
 pub fn text_hash(text: &str) -> u64 {
     structural::hash_text(text)
 }

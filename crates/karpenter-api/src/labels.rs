@@ -1,7 +1,7 @@
-//! Keys of labels, annotations, taints and finalizers, and which label keys users may set.
+//! The keys of labels, annotations, taints and finalizers, and which label keys users may set.
 //!
-//! Decides per provider whether a label key is well known, restricted or deprecated. Keys that the planner interprets are
-//! defined in `karpenter-model` and re-exported here.
+//! For each provider, the module decides whether a label key is well known, restricted or deprecated. Keys that the
+//! planner interprets are defined in `karpenter-model` and re-exported here.
 //!
 //! Upstream: `pkg/apis/v1/labels.go`.
 
@@ -18,35 +18,35 @@ pub use karpenter_model::labels::{
     INITIALIZED, INSTANCE_TYPE, NODEPOOL, OS, REGION, REGISTERED, WINDOWS_BUILD, ZONE,
 };
 
-/// API group of the core kinds, and their label domain.
+/// The API group of Karpenter's core kinds, which is also the domain of its labels.
 pub const GROUP: &str = "karpenter.sh";
 /// API group of CapacityBuffers.
 pub const CAPACITY_BUFFER_GROUP: &str = "autoscaling.x-k8s.io";
 
 // Labels.
-/// If this label is on a Node, registration does not copy the taints of the NodeClaim to the Node.
+/// A Node label: if it is present, registration does not copy the NodeClaim's taints to the Node.
 pub const DO_NOT_SYNC_TAINTS: &str = "karpenter.sh/do-not-sync-taints";
-/// On a Node while it drains: load balancers stop sending traffic to it.
+/// A label that a Node has while it drains, so that load balancers stop sending traffic to it.
 pub const EXCLUDE_FROM_LOAD_BALANCERS: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
 pub const EXCLUDE_FROM_LOAD_BALANCERS_VALUE: &str = "karpenter";
-/// On a Node of a Provisioner: the name of the Provisioner.
+/// A label on Nodes of the v1alpha5 API: the name of the node's Provisioner.
 pub const PROVISIONER_NAME: &str = "karpenter.sh/provisioner-name";
-/// On derived objects: the kind that they are derived from.
+/// An annotation of derived objects: the kind of the v1alpha5 object that they are derived from.
 pub const DERIVED_FROM: &str = "compatibility.karpenter.sh/derived-from";
 pub const DERIVED_FROM_PROVISIONER: &str = "provisioner";
 pub const DERIVED_FROM_NODE_TEMPLATE: &str = "awsnodetemplate";
-/// On a NodePool derived from a Provisioner: its ttlSecondsUntilExpired.
+/// An annotation of a NodePool derived from a Provisioner: the Provisioner's ttlSecondsUntilExpired.
 pub const ANNOTATION_TTL_UNTIL_EXPIRED: &str =
     "compatibility.karpenter.sh/v1alpha5-ttl-seconds-until-expired";
-/// On an EC2NodeClass derived from an AWSNodeTemplate with ids and tags in a selector: the comma-separated ids. They restrict
-/// what the selector terms select.
+/// An annotation of an EC2NodeClass derived from an AWSNodeTemplate whose selector has both ids and tags: the ids,
+/// separated by commas. Of what the selector terms select, only resources with these ids are used.
 pub const ANNOTATION_SUBNET_IDS: &str = "compatibility.karpenter.sh/v1alpha1-subnet-ids";
 pub const ANNOTATION_SECURITY_GROUP_IDS: &str = "compatibility.karpenter.sh/v1alpha1-security-group-ids";
-/// On a Node of a Provisioner: since when it is empty.
+/// An annotation of a Node of a Provisioner: the time since when the node is empty.
 pub const ANNOTATION_EMPTINESS_TIMESTAMP: &str = "karpenter.sh/emptiness-timestamp";
-/// On a Node of a Provisioner: `true` excludes it from consolidation, any other value includes it.
+/// An annotation of a Node of a Provisioner: `true` excludes the node from consolidation, any other value includes it.
 pub const ANNOTATION_DO_NOT_CONSOLIDATE: &str = "karpenter.sh/do-not-consolidate";
-/// On a Pod: do-not-disrupt of v1alpha5; it does not block a drain.
+/// A Pod annotation of the v1alpha5 API with the meaning of do-not-disrupt; it does not block a drain.
 pub const ANNOTATION_DO_NOT_EVICT: &str = "karpenter.sh/do-not-evict";
 
 // Annotations.
@@ -67,45 +67,46 @@ pub const ANNOTATION_BUFFER_NAME: &str = "karpenter.sh/capacity-buffer-name";
 pub const ANNOTATION_BUFFER_NAMESPACE: &str = "karpenter.sh/capacity-buffer-namespace";
 pub const ANNOTATION_POD_DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
 
-// Annotations of a NodePool that upstream does not have and ignores. See docs/consolidation.md and docs/knobs.md.
-/// Percentage of the pods of a hard hostname spread that one node of the NodePool may hold.
+// Annotations of a NodePool that only this controller knows; upstream ignores them. See docs/consolidation.md and
+// docs/knobs.md.
+/// The percentage of a hard hostname spread's pods that one node of the NodePool may hold.
 pub const ANNOTATION_HOSTNAME_SPREAD_SHARE: &str = "karpenter.sh/hostname-spread-share";
-/// Minimal saving of a command, in percent of the price of its candidates.
+/// The minimum saving of a consolidation command, in percent of the price of its candidates.
 pub const ANNOTATION_CONSOLIDATION_MIN_SAVING_PERCENT: &str = "karpenter.sh/consolidation-min-saving-percent";
-/// Minimal saving of a command, in dollars per hour.
+/// The minimum saving of a consolidation command, in dollars per hour.
 pub const ANNOTATION_CONSOLIDATION_MIN_SAVING_PER_HOUR: &str =
     "karpenter.sh/consolidation-min-saving-per-hour";
-/// Nodes and pods that a command moved are not disrupted for this duration.
+/// How long consolidation does not disrupt nodes and pods after it moved pods.
 pub const ANNOTATION_CONSOLIDATION_COOL_DOWN: &str = "karpenter.sh/consolidation-cool-down";
-/// The parameter k of consolidationPolicy Balanced.
+/// The parameter k of the consolidation policy Balanced.
 pub const ANNOTATION_CONSOLIDATION_BALANCED_K: &str = "karpenter.sh/consolidation-balanced-k";
-/// Maximal number of pods that consolidation moves within an hour.
+/// The maximum number of pods that consolidation moves within an hour.
 pub const ANNOTATION_CONSOLIDATION_MAX_MOVES_PER_HOUR: &str = "karpenter.sh/consolidation-max-moves-per-hour";
-/// `disabled`: nodes are never replaced by more than one node.
+/// The value `disabled` prevents consolidation from replacing nodes by more than one node.
 pub const ANNOTATION_CONSOLIDATION_MANY_TO_MANY: &str = "karpenter.sh/consolidation-many-to-many";
-/// Alias of the previous annotation.
+/// Another name of the annotation `ANNOTATION_CONSOLIDATION_MANY_TO_MANY`.
 pub const ANNOTATION_CONSOLIDATION_M_TO_N: &str = "karpenter.sh/consolidation-m-to-n";
-/// `true`: consolidation commands are reported and not executed.
+/// With the value `true`, consolidation commands are reported, but not executed.
 pub const ANNOTATION_CONSOLIDATION_DRY_RUN: &str = "karpenter.sh/consolidation-dry-run";
 
-// Records of moves, for the next process.
-/// On a NodePool with a limit of moves: pods that consolidation moved within the last hour, by time.
+// Annotations that record moves of pods, so that a restarted controller knows them.
+/// An annotation of a NodePool with a limit of moves: how many pods consolidation moved within the last hour, by time.
 pub const ANNOTATION_PODS_MOVED: &str = "karpenter.sh/pods-moved";
-/// On a NodeClaim of a NodePool with a cool-down: when pods were last moved to it.
+/// An annotation of a NodeClaim in a NodePool with a cool-down: when pods were last moved to its node.
 pub const ANNOTATION_PODS_MOVED_AT: &str = "karpenter.sh/pods-moved-at";
-/// On NodeClaims that a command launches: the names of the claims that they replace.
+/// An annotation of NodeClaims that a command launches: the names of the NodeClaims that they replace.
 pub const ANNOTATION_REPLACES: &str = "karpenter.sh/replaces";
 
 // Taints and finalizers.
-/// With effect NoSchedule: the node is being disrupted.
+/// A taint with effect NoSchedule on nodes that are being disrupted.
 pub const TAINT_DISRUPTED: &str = "karpenter.sh/disrupted";
-/// With effect NoExecute: the node is not registered.
+/// A taint with effect NoExecute on nodes that are not registered yet.
 pub const TAINT_UNREGISTERED: &str = "karpenter.sh/unregistered";
-/// With effect NoSchedule: the node is being rebooted in place.
+/// A taint with effect NoSchedule on nodes that are being rebooted in place.
 pub const TAINT_REBOOTING: &str = "karpenter.sh/rebooting";
 pub const FINALIZER_TERMINATION: &str = "karpenter.sh/termination";
 
-/// On a cordoned Node; Karpenter before v1 cordoned nodes that it drained.
+/// The taint of a cordoned Node. Karpenter before v1 cordoned the nodes that it drained.
 pub const TAINT_UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
 const TAINT_NOT_READY: &str = "node.kubernetes.io/not-ready";
 const TAINT_UNREACHABLE: &str = "node.kubernetes.io/unreachable";
@@ -122,7 +123,8 @@ pub const KWOK_INSTANCE_MEMORY: &str = "karpenter.kwok.sh/instance-memory";
 const KWOK_WELL_KNOWN: [&str; 4] =
     [KWOK_INSTANCE_SIZE, KWOK_INSTANCE_FAMILY, KWOK_INSTANCE_CPU, KWOK_INSTANCE_MEMORY];
 
-/// Whether a taint is removed by its owner while a new node starts, and so does not apply to the initialized node.
+/// Whether the taint is removed during the start of a new node by the component that set it, so that pods need not
+/// tolerate it.
 pub fn is_ephemeral_taint(key: &str, effect: &str) -> bool {
     matches!(
         (key, effect),
@@ -132,12 +134,12 @@ pub fn is_ephemeral_taint(key: &str, effect: &str) -> bool {
     ) || key.starts_with(TAINT_READINESS_PREFIX)
 }
 
-/// The label with the name of the node class, on NodeClaims and managed Nodes.
+/// The key of the label that names the node class, on NodeClaims and managed Nodes.
 pub fn node_class_label(group: &str, kind: &str) -> String {
     format!("{group}/{}", kind.to_ascii_lowercase())
 }
 
-/// The part of a label key before the slash; empty for keys without one.
+/// The part of a label key before the slash; empty for keys without a slash.
 pub fn label_domain(key: &str) -> &str {
     key.split_once('/').map_or("", |(domain, _)| domain)
 }
@@ -152,7 +154,7 @@ pub enum Provider {
 impl Provider {
     pub const ALL: [Provider; 2] = [Provider::Aws, Provider::Kwok];
 
-    /// The provider whose node classes have this API group.
+    /// The provider whose node classes are in this API group; `None` if there is none.
     pub fn from_group(group: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|provider| provider.group() == group)
     }
@@ -188,7 +190,7 @@ pub enum RestrictedLabel {
     Reserved { key: String },
 }
 
-/// Label keys and values of one provider or of all.
+/// The label keys, and fixed values of keys, of one provider or of all providers.
 #[derive(Clone, Debug)]
 pub struct LabelRules {
     well_known: BTreeSet<&'static str>,
@@ -201,7 +203,8 @@ impl LabelRules {
         Self::for_providers(&[provider])
     }
 
-    /// Rules for objects without a provider, e.g. a pod or an overlay: the union over all providers.
+    /// The rules for objects that belong to no provider, such as a pod or a NodeOverlay: the union of all providers'
+    /// rules.
     pub fn for_all_providers() -> Self {
         Self::for_providers(&Provider::ALL)
     }
@@ -223,7 +226,7 @@ impl LabelRules {
         rules
     }
 
-    /// Keys that instance types and nodes have, in order.
+    /// The well-known label keys, which instance types and nodes have, in a fixed order.
     pub fn well_known(&self) -> impl Iterator<Item = &'static str> {
         self.well_known.iter().copied()
     }
@@ -232,17 +235,17 @@ impl LabelRules {
         self.well_known.contains(key)
     }
 
-    /// All values that a key can have, if they are fixed.
+    /// All values that a label key can have; `None` if its values are not fixed.
     pub fn known_values(&self, key: &str) -> Option<&'static [&'static str]> {
         self.known_values.iter().find(|(known_key, _)| *known_key == key).map(|(_, values)| *values)
     }
 
-    /// The stable key of a possibly deprecated one.
+    /// The stable key that replaces a deprecated key; any other key is returned unchanged.
     pub fn normalize<'a>(&self, key: &'a str) -> &'a str {
         karpenter_model::labels::normalize(key)
     }
 
-    /// Rejects keys that users may not set. Well-known keys are always accepted.
+    /// Returns an error for a label key that users may not set. Well-known keys are always accepted.
     pub fn check_unrestricted(&self, key: &str) -> Result<(), RestrictedLabel> {
         if self.is_well_known(key) {
             return Ok(());
@@ -261,7 +264,8 @@ fn is_within_domain(domain: &str, owner: &str) -> bool {
     domain.strip_suffix(owner).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
 }
 
-/// The Provisioner that a NodePool is derived from; both have the same name.
+/// The name of the Provisioner that a NodePool is derived from, which equals the NodePool's name; `None` for other
+/// NodePools.
 pub fn provisioner_of(metadata: &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta) -> Option<&str> {
     let origin = metadata.labels.as_ref()?.get(DERIVED_FROM)?;
     (origin == DERIVED_FROM_PROVISIONER).then(|| metadata.name.as_deref().unwrap_or_default())

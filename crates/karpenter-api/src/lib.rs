@@ -1,5 +1,5 @@
-//! The Kubernetes API of Karpenter: CRDs, validation of manifests as the API server and the controllers do it, serde types
-//! of the kinds, and drift hashes. No client, no I/O (see ARCHITECTURE.md).
+//! The Kubernetes API of Karpenter: CRDs, validation of manifests as by the API server and the controllers, serde types
+//! of the kinds, and drift hashes. The crate has no Kubernetes client and no I/O (see ARCHITECTURE.md).
 
 pub mod budget;
 pub mod cel;

@@ -1,9 +1,9 @@
-//! Parses manifests: YAML streams, JSON (one object, an array or concatenated objects) and `List` objects as `kubectl get`
-//! prints them, flattened to one document per object.
+//! Parses manifests and returns one document per object. The input may be a YAML stream, JSON (one object, an array or
+//! several objects in sequence), or a `List` as `kubectl get` prints it.
 //!
-//! Objects are not validated, and the caller reads files. An invalid YAML document does not affect the others: all valid
-//! documents are returned, with an error for each invalid one. Input is untrusted: nesting, aliases and merge keys are
-//! limited, and duplicate keys are errors.
+//! Objects are not validated, and the caller reads files. An invalid YAML document does not affect the others: the
+//! result has all valid documents, and an error for each invalid one. Input is untrusted, so nesting, aliases and merge
+//! keys are limited, and duplicate keys are errors.
 
 mod json;
 mod parallel;
@@ -22,33 +22,33 @@ use crate::error::one_line;
 
 use json::Opened;
 
-/// One object of an input.
+/// One object of the input.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Document {
-    /// The file name, or `-` for standard input, as the caller passed it.
+    /// Where the object comes from, as passed by the caller: a file name, or `-` for standard input.
     pub source: Arc<str>,
-    /// The number of the document in its source, from 1.
+    /// The number of the document within its source, starting at 1.
     pub index: usize,
-    /// The index in the list that contained the object, from 0; `None` for a document that is no list.
+    /// The index of the object in the list that contained it, starting at 0; `None` if it was not in a list.
     pub item: Option<usize>,
-    /// The first line of the document, from 1, if known.
+    /// The number of the document's first line, starting at 1, if known.
     pub line: Option<u64>,
     pub value: Value,
 }
 
-/// Why a document is invalid.
+/// Why a document of the input is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}: document {index}{}: {message}", source_name, line.map(|line| format!(", line {line}")).unwrap_or_default(), message = one_line(message))]
 pub struct ManifestError {
     pub source_name: Arc<str>,
-    /// The number of the document in its source, from 1.
+    /// The number of the document within its source, starting at 1.
     pub index: usize,
-    /// The line of the error, from 1, if known.
+    /// The number of the line with the error, starting at 1, if known.
     pub line: Option<u64>,
     pub message: String,
 }
 
-/// The documents and errors of one source.
+/// All documents and all errors of one source.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Manifests {
     pub documents: Vec<Document>,
@@ -62,7 +62,7 @@ pub fn read(source: &str, text: &str) -> Manifests {
     Manifests { documents, errors }
 }
 
-/// Passes the documents of a text to `sink` one by one, so that they need not all be in memory.
+/// Passes the documents of a text to `sink` one by one, so that they are not all in memory at once.
 pub fn read_each(source: &str, text: &str, mut sink: impl FnMut(Document)) -> Vec<ManifestError> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut reader = Reader { source: source.into(), sink: &mut sink, errors: Vec::new() };
@@ -80,7 +80,7 @@ struct Reader<'s> {
     errors: Vec<ManifestError>,
 }
 
-/// apiVersion and kind of list items that do not have their own.
+/// The apiVersion and kind of list items that state none.
 struct Defaults {
     kind: Option<String>,
     api_version: Option<Value>,
@@ -103,7 +103,7 @@ impl Reader<'_> {
                     }
                 }
                 Err(error) => {
-                    // YAML flow style starts with a brace too; it is parsed as YAML only if it is not JSON.
+                    // YAML in flow style starts with a brace as well, so text that is not JSON is parsed as YAML.
                     if index == 1 && error.is_syntax() && self.read_flow_yaml(text) {
                         return;
                     }
@@ -143,7 +143,7 @@ impl Reader<'_> {
         }
     }
 
-    /// An object with `items` that is not a list of objects.
+    /// Reads an object whose field `items` may make it a list of objects.
     fn read_json_object(
         &mut self,
         index: usize,
@@ -247,7 +247,8 @@ impl Reader<'_> {
 }
 
 impl Defaults {
-    /// Items of a typed list (PodList) may omit apiVersion and kind; items of a plain List may not.
+    /// Items of a typed list (such as PodList) may omit apiVersion and kind, which then follow from the list; items of
+    /// a plain List may not.
     fn of(list: &mut Map<String, Value>) -> Self {
         let kind = list
             .get("kind")
@@ -272,7 +273,7 @@ fn is_list(value: &Value) -> bool {
     value.as_object().is_some_and(is_object_list) && value.get("items").is_some_and(Value::is_array)
 }
 
-/// Whether an object with `items` is a list of objects, and not a kind with a field of that name.
+/// Whether an object with a field `items` is a list of objects, and not a kind that has a field of that name.
 fn is_object_list(fields: &Map<String, Value>) -> bool {
     fields.get("kind").and_then(Value::as_str).is_some_and(|kind| kind.ends_with("List"))
         && !fields.contains_key("spec")
@@ -289,7 +290,7 @@ fn type_name(value: &Value) -> &'static str {
     }
 }
 
-/// serde_json appends the position, which the error has as a field.
+/// The message of serde_json without the position that it appends, because our error has a field for the position.
 fn without_json_position(error: &serde_json::Error) -> String {
     let text = error.to_string();
     let cut = text.rfind(" at line ").unwrap_or(text.len());

@@ -1,8 +1,9 @@
-//! Resource requests of a pod, as kube-scheduler computes them.
+//! The resource requests of a pod, as kube-scheduler computes them.
 //!
-//! Sums containers, init containers, sidecars, in-place resizes, pod-level resources and overhead. Limits are not used as
-//! requests, because the API server has defaulted them for real pods; for pods of a DaemonSet's template, [`daemonset_pod`]
-//! does. Amounts are not rounded: that depends on what they are compared with.
+//! The total covers containers, init containers, sidecars, in-place resizes, pod-level resources and overhead. A
+//! missing request is not derived from a limit, because the API server has already done so for existing pods; for pods
+//! of a DaemonSet's template, [`daemonset_pod`] does. Amounts are not rounded, because the right direction depends on
+//! what they are compared with.
 //!
 //! Upstream: Kubernetes `k8s.io/component-helpers/resource/helpers.go`.
 
@@ -23,7 +24,7 @@ use crate::types::Quantities;
 
 type RawQuantities = BTreeMap<String, RawQuantity>;
 
-/// The requests of a pod, or the larger amounts that it holds during a resize, plus overhead.
+/// The requests of a pod plus its overhead. During an in-place resize, these are the larger of the old and new amounts.
 pub fn pod_requests(pod: &Pod) -> Result<Quantities, FieldError> {
     match &pod.spec {
         Some(spec) => occupied(spec, pod.status.as_ref()),
@@ -31,24 +32,24 @@ pub fn pod_requests(pod: &Pod) -> Result<Quantities, FieldError> {
     }
 }
 
-/// The requests of a pod with this spec, without a status.
+/// The requests of a pod with this spec, ignoring the pod's status.
 pub fn spec_requests(spec: &PodSpec) -> Result<Quantities, FieldError> {
     occupied(spec, None)
 }
 
-/// The limits of a pod, for resources that are limited.
+/// The limits of a pod, for those resources for which the whole pod is limited.
 pub fn pod_limits(pod: &Pod) -> Result<Quantities, FieldError> {
     pod.spec.as_ref().map_or_else(|| Ok(Quantities::new()), limits_of_spec)
 }
 
-/// The limits of a pod with this spec, for resources that are limited.
+/// The limits of a pod with this spec, for those resources for which the whole pod is limited.
 pub fn limits_of_spec(spec: &PodSpec) -> Result<Quantities, FieldError> {
     let mut total = container_totals(spec, |container, path| {
         parse_all(limits_of(container.resources.as_ref()), &format!("{path}.resources.limits"))
     })?;
     override_with_pod_level(&mut total, limits_of(spec.resources.as_ref()), "spec.resources.limits")?;
     for (name, overhead) in parse_all(spec.overhead.as_ref(), "spec.overhead")? {
-        // Overhead must not make an unlimited resource limited.
+        // A resource without a limit must not become limited by the overhead.
         if let Some(limit) = total.get_mut(&name).filter(|limit| !limit.is_zero()) {
             *limit += overhead;
         }
@@ -56,17 +57,17 @@ pub fn limits_of_spec(spec: &PodSpec) -> Result<Quantities, FieldError> {
     Ok(total)
 }
 
-/// The sum of the requests of several pods, with `pods` as their number.
+/// The sum of the requests of several pods; the resource `pods` is their number.
 pub fn requests_for_pods<'a>(pods: impl IntoIterator<Item = &'a Pod>) -> Result<Quantities, FieldError> {
     sum_with_count(pods, pod_requests)
 }
 
-/// The sum of the limits of several pods, with `pods` as their number.
+/// The sum of the limits of several pods; the resource `pods` is their number.
 pub fn limits_for_pods<'a>(pods: impl IntoIterator<Item = &'a Pod>) -> Result<Quantities, FieldError> {
     sum_with_count(pods, pod_limits)
 }
 
-/// The pod that a DaemonSet would create on a node, with requests defaulted from limits as the API server does.
+/// The pod that a DaemonSet would create on a node. Missing requests are set to the limits, as the API server does.
 pub fn daemonset_pod(daemonset: &DaemonSet) -> Pod {
     let template = daemonset.spec.as_ref().map(|spec| &spec.template);
     let template_metadata = template.and_then(|template| template.metadata.clone()).unwrap_or_default();
@@ -114,13 +115,14 @@ fn sum_with_count<'a>(
     Ok(total)
 }
 
-/// The requests of a pod with this spec, or the resources that its status reports as allocated if they are larger.
+/// The total requests of a pod with this spec. A container for which the status reports more allocated resources than
+/// its requests counts with those.
 pub fn occupied(spec: &PodSpec, status: Option<&PodStatus>) -> Result<Quantities, FieldError> {
     let held = StatusResources::new(status);
     let mut total = container_totals(spec, |container, path| {
         let requested =
             parse_all(requests_of(container.resources.as_ref()), &format!("{path}.resources.requests"))?;
-        // Init containers that are not sidecars are never resized.
+        // Only sidecars among the init containers can be resized.
         if path.starts_with("spec.initContainers") && !is_sidecar(container) {
             return Ok(requested);
         }
@@ -131,7 +133,7 @@ pub fn occupied(spec: &PodSpec, status: Option<&PodStatus>) -> Result<Quantities
     Ok(total)
 }
 
-/// Resources of containers in the pod's status, which differ from the spec during an in-place resize.
+/// The resources of containers according to the pod's status. During an in-place resize they differ from the spec.
 struct StatusResources<'a> {
     statuses: BTreeMap<&'a str, &'a ContainerStatus>,
     resize_is_infeasible: bool,
@@ -156,7 +158,8 @@ impl<'a> StatusResources<'a> {
         }
     }
 
-    /// Until a resize is finished, the node must have capacity for the larger of both sizes; an infeasible resize does not count.
+    /// Until a resize is finished, the node must have capacity for the larger of both sizes; a resize that the kubelet
+    /// rejected as infeasible is ignored.
     fn larger_of(&self, container_name: &str, requested: Quantities) -> Result<Quantities, FieldError> {
         let Some(status) = self.statuses.get(container_name) else {
             return Ok(requested);
@@ -176,8 +179,8 @@ impl<'a> StatusResources<'a> {
     }
 }
 
-/// Sums the containers: app containers and sidecars run together, and each init container runs with the sidecars that were
-/// started before it.
+/// The totals of all containers: app containers and sidecars run at the same time, and each init container runs with
+/// the sidecars that were started before it.
 fn container_totals(
     spec: &PodSpec,
     amounts: impl Fn(&Container, &str) -> Result<Quantities, FieldError>,
@@ -203,7 +206,7 @@ fn container_totals(
     Ok(total)
 }
 
-/// Pod-level requests replace the sum of the containers, for resources that support it.
+/// If the pod states requests at pod level, these replace the sum of its containers, for resources that support this.
 fn override_with_pod_level(
     total: &mut Quantities,
     pod_level: Option<&RawQuantities>,

@@ -1,8 +1,8 @@
-//! Validation by the controllers, beyond the schema. An object that the API server admits may fail it; its condition
-//! `ValidationSucceeded` is then false.
+//! Validation that controllers do beyond the schema. An object that the API server accepts may fail it; then its
+//! condition `ValidationSucceeded` is false.
 //!
-//! Works on JSON and skips values of the wrong type, which the schema reports. Rules that need a cluster or a cloud API are
-//! elsewhere.
+//! The checks read JSON and skip values of the wrong type, which the schema reports. Rules that need a cluster or a
+//! cloud API are in other crates.
 //!
 //! Upstream: `pkg/apis/v1/nodepool_validation.go` and `nodeclaim_validation.go`.
 
@@ -27,7 +27,7 @@ use crate::types::EC2NodeClassSpec;
 
 const TAINT_EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
 
-/// The errors that the controllers report for an object that the API server admits.
+/// The errors that controllers report for an object that the API server accepts.
 pub fn runtime_errors(kind: &str, object: &Value) -> Vec<FieldError> {
     match kind {
         "NodePool" => node_pool_errors(object),
@@ -151,13 +151,13 @@ fn ec2_node_class_errors(object: &Value) -> Vec<FieldError> {
     let Some(kubelet) = object["spec"]["kubelet"].as_object() else {
         return Vec::new();
     };
-    // Only these two fields determine the AMI family; the schema validates them.
+    // The AMI family depends only on these two fields, which the schema validates.
     let family_fields = serde_json::json!({
         "amiFamily": object["spec"]["amiFamily"],
         "amiSelectorTerms": object["spec"]["amiSelectorTerms"],
     });
     let spec: EC2NodeClassSpec = serde_json::from_value(family_fields).unwrap_or_default();
-    // Expressions need a feature gate, which is off by default.
+    // kubelet settings may contain expressions only if a feature gate is on; it is off by default.
     kubelet_errors(kubelet, spec.resolved_ami_family(), false)
 }
 

@@ -1,7 +1,7 @@
-//! The default topology spread constraints of the cluster's scheduler, for pods that have none.
+//! The configuration of the cluster's kube-scheduler: default topology spread constraints for pods that state none.
 //!
-//! Parses and validates the document of `--scheduler-config`. Unknown fields are errors, because the scheduler would not
-//! follow plans that ignore them. Another module decides to which pods the constraints apply.
+//! Parses and validates the document passed with `--scheduler-config`. An unknown field is an error, because
+//! kube-scheduler would respect it and plans would not. Another module decides to which pods the constraints apply.
 
 #[cfg(test)]
 mod tests;
@@ -13,10 +13,10 @@ use serde::de::IgnoredAny;
 use crate::error::one_line;
 use crate::runtime::qualified_name_problem;
 
-/// The validated settings. Empty by default: pods get no constraints.
+/// The validated settings. By default they are empty, and pods get no constraints.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct SchedulerConfig {
-    /// Constraints for pods without any; the selector is derived for each pod.
+    /// Constraints for pods that state none; their selector is derived from each pod.
     pub default_constraints: Vec<TopologySpreadConstraint>,
 }
 
@@ -57,7 +57,7 @@ struct Constraint {
     node_affinity_policy: Option<String>,
     #[serde(default)]
     node_taints_policy: Option<String>,
-    /// Accepted by the parser so that the error can explain why it must not be set.
+    /// The parser accepts this field so that validation can explain why it must not be set.
     #[serde(default)]
     label_selector: Option<IgnoredAny>,
     #[serde(default)]
@@ -65,7 +65,7 @@ struct Constraint {
 }
 
 impl SchedulerConfig {
-    /// Parses YAML or JSON; an empty text means no settings.
+    /// Parses YAML or JSON; an empty text means default settings.
     pub fn parse(text: &str) -> Result<Self, SchedulerConfigError> {
         if text.trim().is_empty() {
             return Ok(Self::default());
@@ -114,7 +114,7 @@ impl Constraint {
     }
 }
 
-/// The error of a constraint, to be appended to its path in the document.
+/// What is wrong with a constraint, as text that follows its path in the document; `None` if it is valid.
 fn problem_of(constraint: &Constraint) -> Option<String> {
     let Constraint { topology_key, when_unsatisfiable, .. } = constraint;
     if constraint.max_skew <= 0 {

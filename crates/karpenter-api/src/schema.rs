@@ -1,7 +1,7 @@
-//! Structural schemas: the part of OpenAPI v3 that CRDs may use, parsed into a tree.
+//! Structural schemas (the part of OpenAPI v3 that CRDs may use), parsed into a tree.
 //!
-//! Parsing rejects every keyword that validation does not enforce, so that no rule of a CRD is silently ignored. CEL rules
-//! are in `cel`, validation in `check`, defaulting in `defaults`.
+//! Parsing fails for every keyword that validation does not enforce, so that no rule of a CRD is silently ignored. CEL
+//! rules are in `cel`, validation in `check`, and defaults in `defaults`.
 //!
 //! Upstream: Kubernetes `k8s.io/apiextensions-apiserver/pkg/apiserver/schema`.
 
@@ -37,7 +37,7 @@ pub enum SchemaError {
     BadCrd(String),
 }
 
-/// The JSON type that a node requires.
+/// The JSON type that a part of the schema requires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum JsonType {
     Object,
@@ -81,7 +81,7 @@ enum ListType {
     Map(Vec<String>),
 }
 
-/// Formats that our schemas use and that the API server enforces.
+/// The string formats that our schemas use and the API server enforces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Format {
     DateTime,
@@ -95,7 +95,7 @@ struct Pattern {
     regex: Regex,
 }
 
-/// One node of a structural schema.
+/// One part (node) of a structural schema, which describes one value.
 #[derive(Debug, Clone)]
 pub struct Schema {
     json_type: Option<JsonType>,
@@ -121,7 +121,7 @@ pub struct Schema {
     default: Option<Value>,
 }
 
-/// Keywords that do not affect validation, or are handled elsewhere.
+/// Keywords that do not affect validation or that other code handles.
 const IGNORED_KEYWORDS: [&str; 4] =
     ["description", "title", "x-kubernetes-map-type", "x-kubernetes-validations"];
 
@@ -131,7 +131,7 @@ impl Schema {
         parse_node(document, "<root>")
     }
 
-    /// Replaces the schema of a top-level property. Used for `metadata`, whose fields CRDs do not describe.
+    /// Replaces the schema of a top-level property. It is used for `metadata`, whose fields CRDs do not describe.
     pub fn set_property(&mut self, name: &str, schema: Schema) {
         self.properties.insert(name.to_string(), schema);
     }
@@ -200,7 +200,7 @@ fn parse_node(document: &Value, path: &str) -> Result<Schema, SchemaError> {
     })
 }
 
-/// Reads the keywords of one schema node; errors contain its path.
+/// Reads the keywords of one schema node; errors state the node's path.
 struct NodeReader<'a> {
     node: &'a Map<String, Value>,
     path: &'a str,

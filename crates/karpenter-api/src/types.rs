@@ -1,8 +1,8 @@
 //! Serde types of the kinds, one file per kind.
 //!
-//! Deserialization is lenient: unknown fields are ignored, absent and null fields get the zero value, and unknown enum values
-//! are kept as strings, so that objects of newer versions can be read. Values are validated by the schemas and
-//! [`crate::runtime`]. Absent and empty maps or lists are distinguished where hashes do.
+//! Deserialization is lenient, so that objects of newer versions can be read: unknown fields are ignored, absent and
+//! null fields get the zero value, and unknown enum values are kept as strings. Validation is done by the schemas and
+//! [`crate::runtime`]. If a hash distinguishes an absent map or list from an empty one, so does the type.
 
 mod capacity_buffer;
 mod ec2_node_class;
@@ -22,7 +22,7 @@ pub use node_overlay::*;
 pub use node_pool::*;
 pub use shared::*;
 
-/// Declares a top-level kind: the struct with metadata, spec and status, and its resource name in the API.
+/// Declares a top-level kind: its struct with metadata, spec and status, and its resource name in the API.
 macro_rules! kubernetes_object {
     ($(#[$doc:meta])* $name:ident, $group:literal, $version:literal, $plural:literal, $scope:ident, $spec:ty, $status:ty) => {
         $(#[$doc])*

@@ -1,7 +1,7 @@
-//! Validates manifests of our kinds and applies defaults.
+//! Validates manifests of Karpenter's kinds and applies defaults.
 //!
-//! `admit` does what the API server does with our CRDs and strict field validation; `validate` adds the rules that the
-//! controllers enforce. Objects of other kinds are rejected; the caller selects the objects.
+//! `admit` does what the API server does with our CRDs and strict field validation. `validate` additionally checks the
+//! rules that controllers enforce. Objects of other kinds are rejected, so the caller must leave them out.
 
 mod limits;
 mod metadata;
@@ -16,17 +16,17 @@ use crate::schema::{Schema, SchemaError, closest_name, short_text};
 
 pub use metadata::{errors as metadata_errors, is_label_value, is_qualified_name};
 
-/// All checks of the API server for one version of one kind.
+/// Everything that the API server checks for one version of one kind.
 #[derive(Debug)]
 pub struct ObjectSchema {
     structure: Schema,
     rules: CelRules,
-    /// JSON pointer to the replicas of the scale subresource.
+    /// The JSON pointer to the field that the scale subresource reads as replicas.
     replicas: Option<String>,
 }
 
 impl ObjectSchema {
-    /// Compiles the `openAPIV3Schema` of a CRD version.
+    /// Compiles the schema (`openAPIV3Schema`) of a CRD version.
     pub fn compile(document: &Value) -> Result<Self, SchemaError> {
         let mut structure = Schema::parse(document)?;
         structure.set_property("metadata", metadata::schema()?);
@@ -34,7 +34,7 @@ impl ObjectSchema {
         Ok(Self { structure, rules, replicas: None })
     }
 
-    /// Compiles the first version of a CRD manifest.
+    /// Compiles the schema of the first version in a CRD manifest.
     pub fn from_crd_yaml(yaml: &str) -> Result<Self, SchemaError> {
         let crd: Value =
             serde_saphyr::from_str(yaml).map_err(|error| SchemaError::BadCrd(error.to_string()))?;
@@ -46,12 +46,12 @@ impl ObjectSchema {
         Ok(Self { replicas, ..Self::compile(document)? })
     }
 
-    /// The number of CEL rules.
+    /// The number of CEL rules in the schema.
     pub fn rule_count(&self) -> usize {
         self.rules.rule_count()
     }
 
-    /// Applies defaults and validates an object, as the API server does on create, or on update of `old`.
+    /// Applies defaults and validates an object as the API server does: on create, or, if `old` is given, on update.
     pub fn admit(&self, object: &Value, old: Option<&Value>) -> Result<Value, Vec<FieldError>> {
         let (object, findings) = self.examine(object, old);
         if findings.errors.is_empty() { Ok(object) } else { Err(findings.errors) }
@@ -85,7 +85,7 @@ impl ObjectSchema {
 }
 
 impl ObjectSchema {
-    /// The scale subresource has 32 bits, whatever the schema allows.
+    /// The number of replicas in the scale subresource must fit into 32 bits, whatever the schema allows.
     fn scale_error(&self, object: &Value) -> Option<FieldError> {
         let path = self.replicas.as_deref()?;
         let replicas = object.pointer(path)?.as_i64()?;
@@ -97,25 +97,26 @@ impl ObjectSchema {
     }
 }
 
-/// The error of an object that is too large or too deeply nested for the API server. Independent of the kind.
+/// The error of an object that is too large or too deeply nested for the API server, whatever its kind.
 pub fn size_error(object: &Value) -> Option<FieldError> {
     limits::errors(object)
 }
 
-/// Whether the API server would accept the object; returns it as stored, with defaults.
+/// Checks whether the API server would accept the object; if so, returns the object as it would be stored, with
+/// defaults.
 pub fn admit(object: &Value, old: Option<&Value>) -> Result<Value, Vec<FieldError>> {
     crd_of(object).map_err(|error| vec![error])?.schema().admit(object, old)
 }
 
-/// Whether the API server and then the controllers would accept the object; returns it as stored, with defaults. All errors
-/// are reported, those of the API server first.
+/// Checks whether the API server and then the controllers would accept the object; if so, returns it as it would be
+/// stored, with defaults. Otherwise returns all errors, those of the API server first.
 pub fn validate(object: &Value, old: Option<&Value>) -> Result<Value, Vec<FieldError>> {
     let crd = crd_of(object).map_err(|error| vec![error])?;
     let (object, findings) = crd.schema().examine(object, old);
     let mut errors = findings.errors;
     if !findings.blocks_rules {
-        // Controllers repeat some rules of the API server; a field is reported once. An error of an outer field does not count: it
-        // may be about another inner field.
+        // Controllers repeat some rules of the API server, so each field is reported once. An error of an enclosing
+        // field does not suppress one of an inner field, because it may concern another inner field.
         let mut further = runtime_errors(crd.kind, &object);
         further.retain(|error| !errors.iter().any(|known| known.path == error.path));
         errors.extend(further);

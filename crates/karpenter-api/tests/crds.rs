@@ -1,5 +1,5 @@
-//! The embedded CRDs: complete, consistent with the lookup table, and with patterns that mean the same in both regular
-//! expression engines.
+//! Tests of the embedded CRDs: they are complete, agree with the lookup table, and have patterns with the same meaning
+//! in both regular expression engines.
 
 use karpenter_api::crds;
 use serde_json::Value;
@@ -90,7 +90,8 @@ fn every_field_is_described() {
     }
 }
 
-/// `\d`, `\s` and `\w` are ASCII in the API server's engine and Unicode in ours.
+/// `\d`, `\s` and `\w` match only ASCII in the API server's regular expression engine, but Unicode in ours, so patterns
+/// must not use them.
 #[test]
 fn patterns_mean_the_same_in_every_engine() {
     for (crd, document) in documents() {
@@ -103,7 +104,7 @@ fn patterns_mean_the_same_in_every_engine() {
     }
 }
 
-/// A default that violates its own schema would make every object invalid.
+/// If a default violated its own schema, every object would be invalid.
 #[test]
 fn defaults_satisfy_their_schemas() {
     for (crd, document) in documents() {

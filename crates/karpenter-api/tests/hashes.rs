@@ -1,4 +1,4 @@
-//! Compares hashes with the recordings of upstream in `tests/data/hashes.json`.
+//! Compares hashes with upstream's, which are recorded in `tests/data/hashes.json`.
 
 use std::collections::BTreeMap;
 
@@ -27,7 +27,7 @@ struct RecordedNodeClass {
     name: String,
     manifest: String,
     ca_bundle: Option<String>,
-    /// `None` if version v5 cannot express the kubelet settings.
+    /// The hash in version v5; `None` if version v5 cannot represent the kubelet settings.
     hash_v5: Option<String>,
     hash_v6: String,
 }
@@ -71,7 +71,8 @@ fn ec2_node_class_hashes_match() {
     assert_eq!(recorded_v5, 37);
 }
 
-/// Serializing an object must not change its hash: an empty map must not become an absent one.
+/// Serializing and deserializing an object must not change its hash; for example, an empty map must not become an
+/// absent one.
 #[test]
 fn hashes_survive_a_round_trip_through_json() {
     let recorded = recorded();

@@ -1,4 +1,4 @@
-//! Compares requests and limits of pods with the recordings in `tests/data/pod_requests.json`.
+//! Compares requests and limits of pods with the values recorded in `tests/data/pod_requests.json`.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Validation of arbitrary JSON does not panic, overflow the stack or take long.
+//! Tests that validating arbitrary JSON does not panic, overflow the stack or take long.
 
 use karpenter_api::crds;
 use karpenter_api::error::Rule;
@@ -6,7 +6,7 @@ use karpenter_api::validate::{admit, validate};
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
-/// Names that occur in our schemas, so that random objects reach nested fields.
+/// Names that occur in our schemas; random objects contain them, so that validation reaches nested fields.
 const WORDS: [&str; 34] = [
     "spec",
     "status",
@@ -77,7 +77,7 @@ fn object(crd: &crds::Crd, spec: Value, status: Value) -> Value {
     json!({"apiVersion": crd.api_version(), "kind": crd.kind, "metadata": {"name": "x"}, "spec": spec, "status": status})
 }
 
-/// Valid objects, one per kind. The tests replace single values in them.
+/// One valid object per kind, in which the tests replace single values.
 fn valid_objects() -> Vec<Value> {
     let class = json!({"group": "g", "kind": "k", "name": "n"});
     let requirement = json!({"key": "a", "operator": "In", "values": ["x", "y"], "minValues": 1});
@@ -134,8 +134,8 @@ proptest! {
         let _ = validate(&object, Some(&object));
     }
 
-    /// One value of a valid object is replaced. If the object is accepted, admitting its stored form again, also as an
-    /// update of itself, must change nothing and report no violations.
+    /// Replaces one value of a valid object. If the object is still accepted, its stored form must be accepted without
+    /// changes, on create and as an update of itself.
     #[test]
     fn admitted_mutated_objects_are_fixed_points(
         kind in 0usize..6,
@@ -195,7 +195,7 @@ fn deep_nesting_is_rejected_without_recursion() {
     for depth in [90, 101, 20_000] {
         let mut deep = json!(1);
         for level in 0..depth {
-            // Not json!, which would copy the value recursively.
+            // The macro json! is not used, because it would copy the value recursively.
             deep = if level % 2 == 0 {
                 Value::Array(vec![deep])
             } else {
@@ -209,7 +209,7 @@ fn deep_nesting_is_rejected_without_recursion() {
         if let Err(errors) = &verdict {
             assert_eq!(errors[0].rule, Rule::Limit);
         }
-        // serde_json drops nested values recursively, so the test does not drop this one.
+        // serde_json would drop the nested value recursively and overflow the stack, so the value is not dropped.
         std::mem::forget(object);
     }
 }

@@ -1,4 +1,4 @@
-//! The order of errors: first those of the API server, then those of the controllers.
+//! Tests the order of errors: first those of the API server, then those of the controllers.
 
 use karpenter_api::error::{FieldError, Rule};
 use karpenter_api::validate::{admit, validate};

@@ -1,4 +1,4 @@
-//! Runs the accept/reject tables in `cases/` with the embedded CRDs. `e2e/validation` sends the same cases to a real API
+//! Runs the cases of the tables in `cases/` with the embedded CRDs. `e2e/validation` sends the same cases to a real API
 //! server.
 
 #[path = "cases/table.rs"]
@@ -10,7 +10,7 @@ use karpenter_api::validate;
 use serde_json::Value;
 use table::{Case, Expectation, tables};
 
-/// The difference between the expected and the actual result of a case, if any.
+/// How the actual result of a case differs from the expected one; `None` if it does not.
 fn difference(case: &Case, base: &Value) -> Option<String> {
     let object = case.object(base);
     match (validate::admit(&object, case.old_object(base).as_ref()), case.expect) {
@@ -61,7 +61,7 @@ fn every_error_contains_valid_values() {
     assert!(report.is_empty(), "{report}");
 }
 
-/// A CEL rule that no case violates could be deleted without a failing test.
+/// Every CEL rule must be violated by a case; otherwise the rule could be deleted without a failing test.
 #[test]
 fn every_cel_rule_is_violated_by_a_case() {
     let mut broken = std::collections::BTreeSet::new();
@@ -82,7 +82,7 @@ fn every_cel_rule_is_violated_by_a_case() {
         let mut messages = Vec::new();
         collect_messages(&document["spec"]["versions"][0]["schema"]["openAPIV3Schema"], "", &mut messages);
         for (path, message) in messages {
-            // Rules of list elements are reported with an index; indices are removed before the comparison.
+            // Rules of list elements are reported with the element's index, which is removed before the comparison.
             let is_broken = broken.iter().any(|(kind, broken_path, broken_message)| {
                 kind == crd.kind && without_indices(broken_path) == path && *broken_message == message
             });

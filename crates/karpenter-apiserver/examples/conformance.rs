@@ -1,5 +1,5 @@
-//! Runs the conformance scripts against any Kubernetes API server: records its responses, or compares them with the
-//! recorded ones. The server should be new and run no controllers (`e2e/up --only-api-server`).
+//! Runs the conformance scripts against a Kubernetes API server: records its responses, or compares them with the
+//! recorded ones. The server should be new and should run no controllers (`e2e/up --only-api-server`).
 
 #[path = "../tests/conformance/runner/runner.rs"]
 mod runner;
@@ -22,7 +22,7 @@ Usage: conformance (--record | --check) (--kubeconfig FILE | --server URL --toke
   --list         list the steps without sending requests
 ";
 
-/// The caches of kube-apiserver follow its writes within this time, unless the machine is overloaded.
+/// How long the caches of kube-apiserver may be behind its writes, unless the machine is overloaded.
 const CACHE_LAG_MAX: Duration = Duration::from_millis(700);
 
 #[derive(Default)]
@@ -70,7 +70,7 @@ async fn client(arguments: &Arguments) -> Result<kube::Client, Error> {
         }
         (None, Some(server)) => {
             let mut config = Config::new(server.parse()?);
-            // With address and token only, there is no certificate authority to verify the server with.
+            // If only address and token are given, there is no certificate authority to verify the server with.
             config.accept_invalid_certs = true;
             let token = arguments.token.clone().ok_or("--server needs --token")?;
             config.auth_info = AuthInfo { token: Some(token.into()), ..AuthInfo::default() };
@@ -78,9 +78,9 @@ async fn client(arguments: &Arguments) -> Result<kube::Client, Error> {
         }
         (None, None) => return Err(USAGE.into()),
     };
-    // A configured proxy must not be used for loopback addresses.
+    // A proxy from the environment must not be used for loopback addresses.
     config.proxy_url = None;
-    // Error responses are recorded too, so they must not be retried.
+    // Error responses are recorded as well, so the client must not retry them.
     config.default_retry = false;
     Ok(kube::Client::try_from(config)?)
 }
@@ -134,7 +134,7 @@ async fn compare_or_record() -> Result<bool, Error> {
         eprintln!("{count} steps recorded");
         return Ok(true);
     }
-    // The list of known differences is for the embedded server; kube-apiserver must match exactly.
+    // The list of known differences applies to the embedded server; kube-apiserver must match the recordings exactly.
     let all: Vec<&compare::Difference> = all.iter().collect();
     let report = compare::report(&all);
     if let Some(file) = &arguments.report {

@@ -1,5 +1,5 @@
-//! The API server alone, on a free loopback port. `serve KUBECONFIG` writes a kubeconfig, prints the address, and runs
-//! until it is interrupted.
+//! Runs only the embedded API server, on a free loopback port. `serve KUBECONFIG` writes a kubeconfig, prints the
+//! address, and runs until it is interrupted.
 
 use std::io;
 use std::net::Ipv4Addr;

@@ -1,10 +1,10 @@
-//! Measures the server within one process: writes with watches, large lists, the latency of watch events, and the
-//! memory for ten thousand nodes and a hundred thousand pods.
+//! Measures the embedded API server within one process: writes while watches run, large lists, the latency of watch
+//! events, and the memory for ten thousand nodes and a hundred thousand pods.
 //!
-//! Run with `cargo run --release -p karpenter-apiserver --example throughput [pods] [nodes]`. Wall time is unreliable
-//! on a busy machine, so writes are also reported in processor time. `throughput once create|patch|status N` does only
-//! N such writes of pods, for profilers that count instructions. `throughput start DIR` measures the start of a server
-//! with the definitions in DIR.
+//! Run it with `cargo run --release -p karpenter-apiserver --example throughput [pods] [nodes]`. Wall time is
+//! unreliable on a busy machine, so writes are also reported in processor time. With `throughput once
+//! create|patch|status N`, the program only does N writes of one kind to pods, for profilers that count instructions.
+//! With `throughput start DIR`, it measures the start of a server that serves the CustomResourceDefinitions in DIR.
 
 use std::time::{Duration, Instant};
 
@@ -100,7 +100,7 @@ fn pod(index: usize) -> Value {
     })
 }
 
-/// One kind of write by one writer.
+/// Does one kind of write, from one writer.
 async fn once(what: &str, count: usize) {
     let server = ApiServer::new(Config::default());
     let status = json!({"status": {
@@ -131,7 +131,7 @@ async fn once(what: &str, count: usize) {
     println!("{count} times {what}: {:.1} µs of processor time each", spent * 1e6 / count.max(1) as f64);
 }
 
-/// Measures the start of a server that serves all definitions of a directory.
+/// Measures the start of a server that serves all CustomResourceDefinitions in a directory.
 async fn start(directory: &std::path::Path) {
     let begin = Instant::now();
     let server = ApiServer::new(Config::default());
@@ -290,8 +290,8 @@ fn resident_bytes() -> u64 {
 fn processor_seconds() -> f64 {
     const TICKS_PER_SECOND: f64 = 100.0;
     let status = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    // The second field, the process name, may contain spaces and parentheses. The needed fields follow its closing
-    // parenthesis.
+    // The second field, the process name, may contain spaces and parentheses, so the text after its last closing
+    // parenthesis is split.
     let after_name = status.rsplit(')').next().unwrap_or_default();
     let ticks = after_name.split_whitespace().skip(11).take(2).filter_map(|field| field.parse::<f64>().ok());
     ticks.sum::<f64>() / TICKS_PER_SECOND

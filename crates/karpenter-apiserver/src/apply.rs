@@ -1,9 +1,9 @@
-//! Server-side apply and field ownership (`metadata.managedFields`).
+//! Server-side apply, and the ownership of fields (`metadata.managedFields`).
 //!
-//! [`apply`] merges the configuration of a manager into the live object. A field that another manager owns with another
-//! value is a conflict, unless the apply is forced. A field that the manager no longer applies is removed, unless
-//! another manager owns it. [`record_update`] computes the ownership for every other write. ManagedFields fields of other
-//! versions of the kind are not converted.
+//! [`apply`] merges the configuration that a manager applies into the live object. If another manager owns a field with
+//! another value, this is a conflict, unless the apply is forced. A field that the manager applied before and no longer
+//! applies is removed, unless another manager owns it. [`record_update`] computes the ownership for all other writes.
+//! Managed fields recorded for other versions of the kind are not converted.
 //!
 //! Upstream: sigs.k8s.io/structured-merge-diff/v6, k8s.io/apimachinery/pkg/util/managedfields/internal
 
@@ -35,29 +35,29 @@ use set::FieldSet;
 use updater::Conflict;
 
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
-/// The field manager of `kubectl apply --server-side`. Only for this manager does apply take over fields that
-/// client-side apply owns.
+/// The field manager of `kubectl apply --server-side`. Only for this manager, apply takes over fields that client-side
+/// apply owns.
 const KUBECTL: &str = "kubectl";
 const MAX_UPDATE_MANAGERS: usize = 10;
 const MAX_ANNOTATION_BYTES: usize = 256 * 1024;
 
 pub struct ApplyRequest<'request> {
-    /// The stored object; `None` if it does not exist.
+    /// The stored object; `None` if no object is stored.
     pub live: Option<&'request Value>,
     pub applied: &'request Value,
     pub shape: &'request Shape,
     pub manager: &'request str,
     pub api_version: &'request str,
-    /// Empty if the request has no subresource.
+    /// The subresource; empty if the request is for the object itself.
     pub subresource: &'request str,
     pub force: bool,
     pub now: Timestamp,
 }
 
-/// The object after the apply, with its new `managedFields`.
+/// Applies a configuration; returns the resulting object with its new `managedFields`.
 ///
-/// An object of a built-in kind is normalized as Go encodes it; defaults are not applied. If neither fields nor owners
-/// change, the result equals the live object, including the times of its managed fields.
+/// An object of a built-in kind is normalized as Go encodes it, but defaults are not applied. If neither fields nor
+/// owners change, the result equals the live object, including the times of its managed fields.
 pub fn apply(request: ApplyRequest<'_>) -> ApiResult<Value> {
     let version = request.applied.get("apiVersion").and_then(Value::as_str).unwrap_or("");
     if version != request.api_version {
@@ -76,7 +76,7 @@ pub fn apply(request: ApplyRequest<'_>) -> ApiResult<Value> {
     let reset = reset_fields(request.applied, request.shape, request.subresource);
     let write = Write { shape: request.shape, reset: &reset, now: rfc3339_seconds(request.now) };
     let managed = if managed.is_empty() {
-        // The object has no managed fields yet. Its fields are assigned to the manager `before-first-apply`.
+        // The object has no managed fields yet, so its fields are assigned to the manager `before-first-apply`.
         let before = ManagerId::update("before-first-apply", request.api_version, request.subresource);
         write.update(&empty, &live, managed, &before)
     } else {
@@ -102,27 +102,27 @@ pub fn apply(request: ApplyRequest<'_>) -> ApiResult<Value> {
     normalise(&mut object);
     put_managed_fields(&mut object, managed.encode());
     match request.live {
-        // An empty field that normalization omits is not a change.
+        // A difference only in empty fields, which normalization omits, is not a change.
         Some(live) if equal_except_times(live, &object) => Ok(live.clone()),
         _ => Ok(object),
     }
 }
 
-/// Checks that all fields of an applied object are known and have the right type.
+/// Checks that all fields of an applied object are known and have the right types.
 pub fn check_applied(applied: &Value, shape: &Shape) -> ApiResult<()> {
     let problems = typed::validate(applied, shape);
     if problems.is_empty() { Ok(()) } else { Err(untyped(applied, &typed::problems_text(&problems))) }
 }
 
-/// The error if an applied object does not match the schema of its kind.
+/// The error for an applied object that does not match the schema of its kind.
 pub(crate) fn untyped(applied: &Value, why: &str) -> Box<Failure> {
     unexpected(format!("failed to create typed patch object ({}): {why}", object_description(applied)))
 }
 
-/// Records in `new` that `manager` owns the fields that differ from `old`. `old` is `None` for a create.
+/// Records in `new` that `manager` owns the fields in which `new` differs from `old`. `old` is `None` for a create.
 ///
-/// Objects of built-in kinds should be normalized (`builtin::round_trip`). Otherwise the ownership of empty fields
-/// differs from kube-apiserver's.
+/// Objects of built-in kinds should be normalized (`builtin::round_trip`) before. Otherwise the ownership of empty
+/// fields differs from kube-apiserver's.
 pub fn record_update(
     old: Option<&Value>,
     new: &mut Value,
@@ -137,7 +137,7 @@ pub fn record_update(
     let managed = match &sent {
         _ if !subresource.is_empty() => stored(),
         Some(sent) if is_reset(sent) => ManagedFields::default(),
-        // A client that does not know `managedFields` sends none. The stored ones are kept.
+        // A client that does not know `managedFields` sends none, so the stored ones are kept.
         sent => match ManagedFields::decode(sent.as_ref()) {
             Ok(managed) if !managed.is_empty() => managed,
             _ => stored(),
@@ -145,10 +145,11 @@ pub fn record_update(
     };
     let is_create = old.and_then(|old| old.pointer("/metadata/uid")?.as_str()).unwrap_or("").is_empty();
     if managed.is_empty() && !is_create {
-        // A client has reset the managed fields. They are recorded again after the next apply.
+        // The client has reset the managed fields. They are recorded again from the next apply on.
         return;
     }
-    // `old` may contain `managedFields`: `new` does not, and no manager owns them, so the comparison is not affected.
+    // `old` may have `managedFields` while `new` has none. This does not affect the comparison, because no manager owns
+    // that field.
     let empty = if old.is_none() { empty_object(new) } else { Value::Null };
     let live = old.unwrap_or(&empty);
     let reset = reset_fields(new, shape, subresource);
@@ -158,8 +159,8 @@ pub fn record_update(
     put_managed_fields(new, managed.encode());
 }
 
-/// [`record_update`] for a create. If it returns the JSON of `metadata.managedFields`, then `new` does not contain
-/// them. Admission and validation of a new object do not need them, and decoding them is expensive.
+/// Like [`record_update`], for a create. If it returns the JSON of `metadata.managedFields`, then `new` does not
+/// contain them: decoding them is expensive, and admission and validation of a new object do not need them.
 pub fn record_create(
     new: &mut Value,
     shape: &Shape,
@@ -194,18 +195,18 @@ pub fn record_create(
     None
 }
 
-/// The result of [`record_update_encoded`].
+/// What [`record_update_encoded`] returns.
 #[derive(Debug, PartialEq)]
 pub struct EncodedUpdate {
-    /// The new JSON; `None` if it is unchanged.
+    /// The new JSON of the managed fields; `None` if it did not change.
     pub text: Option<Vec<u8>>,
-    /// Whether anything but times changed.
+    /// Whether something other than times changed.
     pub is_changed: bool,
 }
 
-/// [`record_update`] for built-in kinds and clients that did not send `metadata.managedFields`. Neither `old` nor `new`
-/// contains them. The stored managed fields are read and returned as JSON. Returns `None` if the JSON does not have the
-/// expected form; then [`record_update`] must be used.
+/// Like [`record_update`], for built-in kinds and for clients that did not send `metadata.managedFields`. Neither `old`
+/// nor `new` contains managed fields; the stored ones are passed, and the new ones returned, as JSON. Returns `None` if
+/// the JSON does not have the expected form; then [`record_update`] must be used.
 #[expect(clippy::too_many_arguments, reason = "the arguments of `record_update` and the text")]
 pub fn record_update_encoded(
     stored: Option<&[u8]>,
@@ -217,7 +218,7 @@ pub fn record_update_encoded(
     subresource: &str,
     now: Timestamp,
 ) -> Option<EncodedUpdate> {
-    // A client has reset the managed fields. They are recorded again after the next apply.
+    // The client has reset the managed fields. They are recorded again from the next apply on.
     let Some(stored) = stored else { return Some(EncodedUpdate { text: None, is_changed: false }) };
     let comparison =
         typed::compare(old, new, shape).without(&FieldSet::of(reset_paths(new, shape, subresource)));
@@ -233,12 +234,12 @@ pub fn record_update_encoded(
     if entries.is_empty() || entries.iter().filter(|entry| entry.updates).count() > MAX_UPDATE_MANAGERS {
         return None;
     }
-    // A new time alone is not a change, unless it changes the order of entries.
+    // If only a time is new, this is not a change, unless it changes the order of entries.
     let is_changed = encoded::sort(&mut entries) || is_changed;
     Some(EncodedUpdate { text: Some(encoded::write(&entries)), is_changed })
 }
 
-/// The parameters that updates and applies have in common.
+/// The parameters that updates and applies share.
 struct Write<'write> {
     shape: &'write Shape,
     reset: &'write FieldSet,
@@ -282,7 +283,7 @@ impl Write<'_> {
     }
 }
 
-/// Fields of every object that have no owner.
+/// Fields that no manager owns, on any object.
 static STRIPPED: LazyLock<FieldSet> = LazyLock::new(|| {
     FieldSet::of(&[
         &["apiVersion"],
@@ -300,7 +301,7 @@ static STRIPPED: LazyLock<FieldSet> = LazyLock::new(|| {
     ])
 });
 
-/// Fields that requests to this subresource cannot change, and therefore cannot own.
+/// The fields that requests to this subresource cannot change, and therefore cannot own.
 fn reset_paths(object: &Value, shape: &Shape, subresource: &str) -> &'static [&'static [&'static str]] {
     if matches!(shape, Shape::Struct(fields) if fields.status_is_plain) {
         return &[];
@@ -332,15 +333,15 @@ fn reset_fields(object: &Value, shape: &Shape, subresource: &str) -> FieldSet {
     FieldSet::of(reset_paths(object, shape, subresource))
 }
 
-/// The object before its creation. For a built-in kind, the zero value of its Go type, which contains all embedded
-/// structs.
+/// What an object is before its creation: for a built-in kind, the zero value of its Go type, which contains all
+/// embedded structs.
 fn empty_object(of: &Value) -> Value {
     let mut empty = json!({"apiVersion": of.get("apiVersion"), "kind": of.get("kind")});
     normalise(&mut empty);
     empty
 }
 
-/// [`empty_object`] without kind and version.
+/// Like [`empty_object`], but without kind and version.
 fn zero_value(of: &Value) -> &'static Value {
     let text = |name: &str| of.get(name).and_then(Value::as_str).unwrap_or("");
     let (group, version) = text("apiVersion").split_once('/').unwrap_or(("", text("apiVersion")));
@@ -354,7 +355,8 @@ fn normalise(object: &mut Value) {
     builtin::round_trip(object, group, version, &kind);
 }
 
-/// Removing all children of a field leaves null, which is dropped. A null in the live or applied object is kept.
+/// Drops nulls that are left where all children of a field were removed. A null that the live or the applied object has
+/// is kept.
 fn drop_leftover_nulls(object: &mut Value, sources: &[Option<&Value>]) {
     match object {
         Value::Object(fields) => fields.retain(|name, value| {
@@ -402,7 +404,7 @@ fn put_managed_fields(object: &mut Value, entries: Vec<Value>) {
     }
 }
 
-/// Whether two objects are equal except for the times in `managedFields`.
+/// Whether two objects are equal, ignoring the times in `managedFields`.
 fn equal_except_times(left: &Value, right: &Value) -> bool {
     let timeless = |object: &Value| {
         let mut object = object.clone();
@@ -417,7 +419,7 @@ fn equal_except_times(left: &Value, right: &Value) -> bool {
     timeless(left) == timeless(right)
 }
 
-/// Whether a client resets the managed fields: it sends an empty list, or a list with one empty entry.
+/// Whether a client resets the managed fields, by sending an empty list or a list with one empty entry.
 fn is_reset(sent: &Value) -> bool {
     match sent.as_array().map(Vec::as_slice) {
         Some([]) => true,
@@ -426,8 +428,8 @@ fn is_reset(sent: &Value) -> bool {
     }
 }
 
-/// Drops conflicts for fields that the last-applied annotation contains with the live value: client-side apply of
-/// kubectl has set them.
+/// Drops conflicts about fields for which the last-applied annotation has the live value, because client-side apply of
+/// kubectl set them.
 fn without_last_applied(conflicts: Vec<Conflict>, live: &Value, request: &ApplyRequest<'_>) -> Vec<Conflict> {
     let owned = || {
         let text = live.pointer("/metadata/annotations")?.get(LAST_APPLIED)?.as_str()?;
@@ -447,7 +449,7 @@ fn without_last_applied(conflicts: Vec<Conflict>, live: &Value, request: &ApplyR
     conflicts.into_iter().filter(|conflict| !owned.has(&conflict.path)).collect()
 }
 
-/// Updates the last-applied annotation of client-side apply, if the object has one.
+/// If the object has the last-applied annotation of client-side apply, updates it.
 fn refresh_last_applied(object: &mut Value, applied: &Value) {
     let Some(annotations) = object.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut) else {
         return;

@@ -1,8 +1,8 @@
-//! The built-in kinds: names, verbs, subresources and the types of their fields.
+//! The built-in kinds of Kubernetes: names, verbs, subresources and the types of their fields.
 //!
-//! The data comes from `data/kinds.txt`, which `tools/kinds/generate.py` generates from the sources of Kubernetes. The
-//! header of that script describes the format. The file is parsed on first use. It contains no validation rules, and
-//! only the defaults that OpenAPI has.
+//! The data is in `data/kinds.txt`, which `tools/kinds/generate.py` generates from the sources of Kubernetes; the
+//! header of that script describes the format. The file is parsed when it is first needed. It contains no validation
+//! rules, and no defaults except those in OpenAPI.
 
 mod data;
 mod quantity;
@@ -22,7 +22,7 @@ pub use quantity::canonical as canonical_quantity;
 pub(crate) use quantity::is_canonical as is_canonical_quantity;
 pub use round_trip::round_trip;
 
-/// A served resource, as in discovery.
+/// A resource that the server serves, as listed by discovery.
 #[derive(Debug, Clone, PartialEq)]
 pub struct BuiltinKind {
     pub group: &'static str,
@@ -42,7 +42,8 @@ pub struct BuiltinKind {
 #[derive(Debug, Clone, PartialEq)]
 pub struct BuiltinSubresource {
     pub name: &'static str,
-    /// Group, version and kind of the body, e.g. `autoscaling/v1 Scale` of `deployments/scale`.
+    /// Group, version and kind of the request and response bodies, such as `autoscaling/v1 Scale` for
+    /// `deployments/scale`.
     pub group: &'static str,
     pub version: &'static str,
     pub kind: &'static str,
@@ -59,7 +60,7 @@ impl TypeId {
     }
 }
 
-/// The JSON representation of a type.
+/// How a type is represented in JSON.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TypeForm {
     /// An object with the listed fields.
@@ -79,7 +80,7 @@ pub enum TypeForm {
     Json,
     /// The body of a patch request: any object.
     Patch,
-    /// A JSON schema or an alternative form that some fields allow: a list of schemas, a boolean, or a list of strings.
+    /// A JSON schema, or an alternative that some fields allow: a list of schemas, a boolean, or a list of strings.
     SchemaOrArray,
     SchemaOrBool,
     SchemaOrStrings,
@@ -88,16 +89,16 @@ pub enum TypeForm {
 /// A named type.
 #[derive(Debug, PartialEq)]
 pub struct TypeInfo {
-    /// The name in OpenAPI documents, e.g. `io.k8s.api.core.v1.Pod`.
+    /// The name of the type in OpenAPI documents, such as `io.k8s.api.core.v1.Pod`.
     pub name: String,
     pub form: TypeForm,
-    /// `x-kubernetes-map-type: atomic`: replaced as a whole by server-side apply.
+    /// Whether server-side apply replaces the value as a whole (`x-kubernetes-map-type: atomic`).
     pub atomic: bool,
-    /// Group, version and kind, for types that are bodies of requests or responses of one kind.
+    /// Group, version and kind, if the type is the body of requests or responses of exactly one kind.
     pub group_version_kind: Option<(&'static str, &'static str, &'static str)>,
     /// Sorted by name.
     pub fields: Vec<FieldInfo>,
-    /// Indices of the fields that are encoded even if they are not set.
+    /// Indexes of the fields that are encoded even if they are not set.
     pub(crate) always_written: Vec<u16>,
 }
 
@@ -106,7 +107,7 @@ impl TypeInfo {
         self.fields.binary_search_by(|field| field.name.cmp(name)).ok().map(|index| &self.fields[index])
     }
 
-    /// The name without its package: `Pod`.
+    /// The name of the type without its package, such as `Pod`.
     pub fn short_name(&self) -> &str {
         self.name.rsplit('.').next().unwrap_or(&self.name)
     }
@@ -130,7 +131,8 @@ pub enum FieldType {
 /// `x-kubernetes-list-type`.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ListType {
-    /// An atomic list: server-side apply replaces it as a whole. Lists without a list type in OpenAPI are atomic too.
+    /// An atomic list, which server-side apply replaces as a whole. A list without a list type in OpenAPI is atomic as
+    /// well.
     Atomic,
     Set,
     Map(Vec<&'static str>),
@@ -141,22 +143,23 @@ pub struct FieldInfo {
     pub name: &'static str,
     pub field_type: FieldType,
     pub required: bool,
-    /// The Go field is a pointer, so that a zero value differs from an absent one.
+    /// Whether the Go field is a pointer, so that a zero value differs from an absent one.
     pub pointer: bool,
     pub omit_empty: bool,
     pub omit_zero: bool,
-    /// The `default` in OpenAPI.
+    /// The value of `default` in OpenAPI.
     pub default: Option<Value>,
-    /// `None` if OpenAPI has no list type; such lists are atomic.
+    /// The list type; `None` if OpenAPI states none, so that the list is atomic.
     pub list_type: Option<ListType>,
-    /// `x-kubernetes-map-type` of the field: `Some(true)` atomic, `Some(false)` granular.
+    /// The value of `x-kubernetes-map-type` on the field: `Some(true)` for atomic, `Some(false)` for granular.
     pub map_atomic: Option<bool>,
     pub patch_merge_key: Option<&'static str>,
-    /// `x-kubernetes-patch-strategy`, e.g. `merge,retainKeys`.
+    /// The value of `x-kubernetes-patch-strategy`, such as `merge,retainKeys`.
     pub patch_strategy: Option<&'static str>,
-    /// Protobuf field numbers, outermost first; several if Go embeds a struct. Empty if the field is not in protobuf.
+    /// The field's number in protobuf. If Go embeds the struct in others, there is one number per level, outermost
+    /// first. Empty if the field is not in protobuf.
     pub protobuf: Vec<u32>,
-    /// Go's name of a named scalar type, e.g. `v1.Protocol`.
+    /// The Go name of the field's type, if it is a named scalar type such as `v1.Protocol`.
     pub go_type: Option<&'static str>,
 }
 
@@ -170,17 +173,17 @@ pub(crate) struct Data {
 
 static DATA: LazyLock<Data> = LazyLock::new(|| data::parse(include_str!("../data/kinds.txt")));
 
-/// All resources, grouped by group and version in the order of discovery.
+/// All resources, grouped by group and version, in the order in which discovery lists them.
 pub fn kinds() -> &'static [BuiltinKind] {
     &DATA.kinds
 }
 
-/// All groups in the order of discovery, each with its versions, the preferred one first.
+/// All groups in the order in which discovery lists them, each with its versions, the preferred version first.
 pub fn groups() -> &'static [(&'static str, Vec<&'static str>)] {
     &DATA.groups
 }
 
-/// All types, sorted by name.
+/// All types of built-in kinds, sorted by name.
 pub fn types() -> &'static [TypeInfo] {
     &DATA.types
 }
@@ -189,12 +192,12 @@ pub fn kind(group: &str, version: &str, kind: &str) -> Option<&'static BuiltinKi
     DATA.kinds.iter().find(|known| known.kind == kind && known.group == group && known.version == version)
 }
 
-/// The type of a kind, including kinds without a resource, e.g. `PodList`, `Scale`, `DeleteOptions`.
+/// The type of a kind, including kinds that are not resources, such as `PodList`, `Scale` or `DeleteOptions`.
 pub fn type_of(group: &str, version: &str, kind: &str) -> Option<&'static TypeInfo> {
     type_id_of(group, version, kind).map(TypeId::info)
 }
 
-/// The type with an OpenAPI name.
+/// The type that has this name in OpenAPI documents.
 pub fn type_named(name: &str) -> Option<&'static TypeInfo> {
     DATA.by_name.get(name).map(|id| id.info())
 }
@@ -203,7 +206,7 @@ pub(crate) fn type_id_of(group: &str, version: &str, kind: &str) -> Option<TypeI
     if let Some(id) = DATA.by_kind.get(&(group, version, kind)) {
         return Some(*id);
     }
-    // These kinds exist in every group and version.
+    // Every group and version has these kinds.
     match kind {
         "DeleteOptions" | "Status" | "WatchEvent" => {
             DATA.by_name.get(&format!("io.k8s.apimachinery.pkg.apis.meta.v1.{kind}")).copied()
@@ -215,7 +218,7 @@ pub(crate) fn type_id_of(group: &str, version: &str, kind: &str) -> Option<TypeI
 static ZERO_VALUES: LazyLock<Vec<OnceLock<Value>>> =
     LazyLock::new(|| DATA.types.iter().map(|_| OnceLock::new()).collect());
 
-/// The JSON of the zero value of a kind's Go type, without kind and version.
+/// The zero value of a kind's Go type as JSON, without kind and version.
 pub fn zero_value(group: &str, version: &str, kind: &str) -> Option<&'static Value> {
     let id = type_id_of(group, version, kind)?;
     Some(ZERO_VALUES[usize::from(id.0)].get_or_init(|| {
@@ -225,7 +228,7 @@ pub fn zero_value(group: &str, version: &str, kind: &str) -> Option<&'static Val
     }))
 }
 
-/// The shape of a kind.
+/// The shape of a kind: how its fields and lists are merged.
 pub fn shape(group: &str, version: &str, kind: &str) -> Option<&'static Shape> {
     type_id_of(group, version, kind).map(shapes::shape_of)
 }

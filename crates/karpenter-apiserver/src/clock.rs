@@ -1,8 +1,8 @@
-//! The source of time. The caller injects it, so that tests control it.
+//! Where the server gets the time from. The caller passes the clock, so that tests control it.
 
 use jiff::Timestamp;
 
-/// Wall-clock time, which the server writes into timestamps of objects.
+/// A wall clock, whose time the server writes into timestamps of objects.
 pub trait Clock: Send + Sync + 'static {
     fn now(&self) -> Timestamp;
 }
@@ -17,7 +17,7 @@ impl Clock for SystemClock {
     }
 }
 
-/// Formats a time as Kubernetes formats `metav1.Time`: RFC 3339 in UTC, whole seconds.
+/// Formats a time like Kubernetes' `metav1.Time`: RFC 3339 in UTC, with whole seconds.
 pub fn rfc3339_seconds(time: Timestamp) -> String {
     time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }

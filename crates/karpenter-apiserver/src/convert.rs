@@ -1,11 +1,11 @@
-//! Conversion of objects between the stored version and a served version or group.
+//! Converts objects between the version in which they are stored and the version or group in which they are served.
 
 use serde_json::{Map, Value, json};
 
 use crate::builtin;
 use crate::registry::{Conversion, Resource};
 
-/// Converts from the stored version to the version of `served`.
+/// Converts an object from the stored version to the version of `served`.
 pub fn from_stored(served: &Resource, mut object: Value) -> Value {
     match served.conversion {
         Conversion::None => {}
@@ -21,14 +21,14 @@ pub fn from_stored(served: &Resource, mut object: Value) -> Value {
         }
         Conversion::Autoscaler => {
             autoscaler_to_v1(&mut object, &served.api_version());
-            // Unlike the removed fields, other fields are written even if they are zero.
+            // The fields that are left, unlike the removed ones, are written even if they are zero.
             builtin::round_trip(&mut object, &served.group, &served.version, &served.kind);
         }
     }
     object
 }
 
-/// Converts from the version of `served` to the stored version, `stored_version`.
+/// Converts an object from the version of `served` to `stored_version`, the version in which it is stored.
 pub fn to_stored(served: &Resource, mut object: Value, stored_version: &str) -> Value {
     match served.conversion {
         Conversion::None => {}
@@ -43,7 +43,7 @@ pub fn to_stored(served: &Resource, mut object: Value, stored_version: &str) -> 
     object
 }
 
-/// The fields that have different names in core Events (first) and in Events of `events.k8s.io` (second).
+/// Fields whose name in core Events (first) differs from their name in Events of `events.k8s.io` (second).
 const EVENT_FIELDS: &[(&str, &str)] = &[
     ("involvedObject", "regarding"),
     ("message", "note"),

@@ -1,9 +1,9 @@
-//! Custom resources: the behaviour that a CustomResourceDefinition defines.
+//! Custom resources: the behaviour of kinds that a CustomResourceDefinition (CRD, for short) defines.
 //!
-//! A [`CustomKind`] is one served version of a definition, compiled once. It prunes, defaults and validates objects,
-//! and has their shape, columns and subresources. [`validate_definition`] validates definitions. Storage and the
-//! metadata rules of all kinds are implemented elsewhere. Conversion webhooks are not supported: all versions of an
-//! object have the same content, as with the conversion strategy `None`.
+//! A [`CustomKind`] is one served version of a CRD, compiled once. It prunes, defaults and validates objects, and knows
+//! their shape, columns and subresources. [`validate_definition`] validates CRDs. Other modules implement storage and
+//! the metadata rules of all kinds. Conversion webhooks are not supported: an object has the same content in all
+//! versions, as with the conversion strategy `None`.
 //!
 //! Upstream: k8s.io/apiextensions-apiserver/pkg/apiserver, k8s.io/apiextensions-apiserver/pkg/registry/customresource
 
@@ -36,7 +36,7 @@ use crate::status::{ApiResult, Failure};
 use crate::table::Columns;
 use schema::Schema;
 
-/// The fields of the scale subresource, as simple JSON paths (`.spec.replicas`).
+/// Where the scale subresource finds its values, as simple JSON paths such as `.spec.replicas`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ScalePaths {
     pub spec_replicas: String,
@@ -44,10 +44,10 @@ pub struct ScalePaths {
     pub label_selector: Option<String>,
 }
 
-/// Converts floats without a fraction to integers: kube-apiserver decodes `2.0` and stores `2`. Call it after
-/// validation, which distinguishes both.
+/// Converts floats without a fraction to integers, as kube-apiserver decodes `2.0` and stores `2`. Must be called after
+/// validation, which distinguishes the two.
 pub fn normalise_numbers(value: &mut Value) {
-    // Above this limit, floats do not represent every integer, and Go encodes them with an exponent.
+    // Above this limit, floats cannot represent every integer, and Go encodes them with an exponent.
     const WHOLE_MAX: f64 = (1_i64 << 53) as f64;
     match value {
         Value::Number(number) if number.is_f64() => {
@@ -62,7 +62,7 @@ pub fn normalise_numbers(value: &mut Value) {
     }
 }
 
-/// One version of a custom resource. Cheap to clone.
+/// One version of a custom resource. Cloning it is cheap.
 #[derive(Debug, Clone)]
 pub struct CustomKind(Arc<Inner>);
 
@@ -81,7 +81,7 @@ struct Inner {
 }
 
 impl CustomKind {
-    /// Compiles a version of a definition that [`validate_definition`] accepted.
+    /// Compiles one version of a CRD. [`validate_definition`] must have accepted the CRD.
     pub fn from_definition(crd: &Value, version: &str) -> ApiResult<Self> {
         let missing = || {
             let name = crd.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
@@ -142,7 +142,7 @@ impl CustomKind {
         &self.0.kind
     }
 
-    /// The schema in the definition.
+    /// The schema in the CRD, as a JSON document.
     pub fn schema_document(&self) -> &Value {
         &self.0.schema_document
     }
@@ -163,30 +163,30 @@ impl CustomKind {
         self.0.scale.as_ref()
     }
 
-    /// Paths of the selectable fields, without the leading dot.
+    /// The paths of the selectable fields, without the leading dot.
     pub fn selectable_fields(&self) -> &[String] {
         &self.0.selectable_fields
     }
 
-    /// Removes fields that the schema and `ObjectMeta` do not have. Returns their paths, sorted.
+    /// Removes fields that neither the schema nor `ObjectMeta` has. Returns the paths of removed fields, sorted.
     pub fn prune(&self, object: &mut Value) -> Vec<String> {
         self.0.schema.prune_object(object)
     }
 
-    /// Removes nulls of fields that are not nullable, and applies defaults.
+    /// Removes nulls from fields that are not nullable, then applies defaults.
     pub fn default(&self, object: &mut Value) {
         self.0.schema.apply_defaults(object);
     }
 
-    /// The errors of a new object, without those of its metadata.
+    /// The errors of a new object, except those of its metadata.
     pub fn validate_create(&self, object: &Value) -> Vec<FieldError> {
         let mut errors = Vec::new();
         self.check_create(object, &mut errors);
         errors
     }
 
-    /// [`Self::validate_create`], appended to the errors of the metadata. CEL rules run only if there are no other
-    /// errors.
+    /// Like [`Self::validate_create`], but appends its errors to those of the metadata. CEL rules are evaluated only if
+    /// there are no other errors.
     pub fn check_create(&self, object: &Value, errors: &mut Vec<FieldError>) {
         let schema = &self.0.schema;
         errors.extend(schema.check("", object, None));
@@ -196,7 +196,7 @@ impl CustomKind {
         self.run_rules(object, None, errors);
     }
 
-    /// The errors of an updated object, without those of its metadata. Errors in unchanged parts are ignored
+    /// The errors of an updated object, except those of its metadata. Errors in parts that did not change are ignored
     /// (ratcheting).
     pub fn validate_update(&self, object: &Value, old: &Value) -> Vec<FieldError> {
         let mut errors = Vec::new();
@@ -204,7 +204,7 @@ impl CustomKind {
         errors
     }
 
-    /// [`Self::validate_update`], appended to the errors of the metadata.
+    /// Like [`Self::validate_update`], but appends its errors to those of the metadata.
     pub fn check_update(&self, object: &Value, old: &Value, errors: &mut Vec<FieldError>) {
         let schema = &self.0.schema;
         errors.extend(schema.check("", object, Some(old)));
@@ -214,14 +214,14 @@ impl CustomKind {
         self.run_rules(object, Some(old), errors);
     }
 
-    /// [`Self::validate_update`] for the status subresource: the schema is checked for the status only.
+    /// Like [`Self::validate_update`], for the status subresource: only the status is checked against the schema.
     pub fn validate_status_update(&self, object: &Value, old: &Value) -> Vec<FieldError> {
         let mut errors = Vec::new();
         self.check_status_update(object, old, &mut errors);
         errors
     }
 
-    /// [`Self::check_update`] for the status subresource.
+    /// Like [`Self::check_update`], for the status subresource.
     pub fn check_status_update(&self, object: &Value, old: &Value, errors: &mut Vec<FieldError>) {
         if let (Some(schema), Some(status)) = (self.0.schema.properties.get("status"), object.get("status")) {
             errors.extend(schema.check("status", status, Some(old.get("status").unwrap_or(&Value::Null))));
@@ -231,7 +231,7 @@ impl CustomKind {
         self.run_rules(object, Some(old), errors);
     }
 
-    /// Duplicate list items are not errors if the old object has duplicates already.
+    /// Reports duplicate list items, unless the old object already has duplicates.
     fn check_duplicates(&self, object: &Value, old: &Value, errors: &mut Vec<FieldError>) {
         let found = lists::duplicates(&self.0.schema, object);
         if !found.is_empty() && lists::duplicates(&self.0.schema, old).is_empty() {
@@ -292,7 +292,8 @@ fn check_replicas(object: &Value, path: &str, errors: &mut Vec<FieldError>) {
     }
 }
 
-/// The value at a simple path, or the error of a part of the path.
+/// The value at a simple path, `None` if it is missing. The result is an error if a part of the path has an unexpected
+/// type.
 fn nested<'a>(
     object: &'a Value,
     path: &str,

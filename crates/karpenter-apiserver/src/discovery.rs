@@ -1,4 +1,4 @@
-//! Discovery: groups, versions, resources, and the version of the server.
+//! Discovery: lists groups, versions and resources, and the version of the server.
 //!
 //! Upstream: k8s.io/apiserver/pkg/endpoints/discovery
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::openapi::{self, ServedKind};
 use crate::registry::{Registry, Resource, group_version};
 
-/// The Kubernetes release whose behaviour this server implements.
+/// The Kubernetes release whose behaviour the embedded API server implements.
 pub const GIT_VERSION: &str = "v1.35.4";
 
 pub fn version() -> Value {
@@ -47,7 +47,7 @@ pub fn group(registry: &Registry, name: &str) -> Option<Value> {
 /// `/api/v1`, `/apis/apps/v1`
 pub fn resources(registry: &Registry, group: &str, version: &str) -> Option<Value> {
     let mut entries = Vec::new();
-    // Groups with custom resources are not sorted by name.
+    // Groups that have custom resources are not sorted by name.
     let mut ordered_by_name = true;
     for resource in registry.version(group, version) {
         entries.push(resource_entry(resource));
@@ -81,7 +81,7 @@ pub fn resources(registry: &Registry, group: &str, version: &str) -> Option<Valu
     Some(list)
 }
 
-/// `/api` and `/apis` in aggregated form: all groups with their resources.
+/// The aggregated form of `/api` or `/apis`: all groups with their resources.
 pub fn aggregated(registry: &Registry, core: bool, format_version: &str) -> Value {
     let groups = if core { vec![String::new()] } else { ordered_groups(registry) };
     let items: Vec<Value> = groups
@@ -106,7 +106,7 @@ pub fn aggregated(registry: &Registry, core: bool, format_version: &str) -> Valu
     })
 }
 
-/// `/openapi/v3` and the paths below it; `path` is the part after `/openapi/`.
+/// `/openapi/v3` and the paths below it. `path` is what follows `/openapi/`.
 pub fn openapi(registry: &Registry, path: &str) -> Option<Value> {
     let kinds: Vec<ServedKind<'_>> = registry.all().map(|resource| served_kind(resource)).collect();
     let parts: Vec<&str> = path.split('/').collect();
@@ -137,7 +137,7 @@ fn served_kind(resource: &Resource) -> ServedKind<'_> {
     }
 }
 
-/// The order in which kube-apiserver lists its groups. Other groups follow.
+/// The order in which kube-apiserver lists its groups. Groups that are not in the list come after them.
 const GROUPS_IN_ORDER: [&str; 20] = [
     "apiregistration.k8s.io",
     "apps",
@@ -196,7 +196,7 @@ fn resource_entry(resource: &Resource) -> Value {
 }
 
 fn aggregated_entry(resource: &Resource) -> Value {
-    // Group and version are omitted if they are those of the enclosing entry.
+    // Group and version are omitted if they equal those of the enclosing entry.
     let kind = |group: &str, version: &str, kind: &str| {
         let same = group == resource.group && version == resource.version;
         let (group, version) = if same { ("", "") } else { (group, version) };

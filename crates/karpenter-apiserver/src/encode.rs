@@ -1,4 +1,4 @@
-//! Responses: content negotiation and streamed bodies.
+//! Responses: negotiation of the format, and streamed bodies.
 //!
 //! Upstream: k8s.io/apiserver/pkg/endpoints/handlers/negotiation/negotiate.go
 
@@ -17,10 +17,10 @@ use serde_json::{Map, Value, json};
 use crate::status::Failure;
 use crate::store::Entry;
 
-/// The approximate size of the frames of a list.
+/// The approximate size of the frames in which a list is sent.
 const LIST_FRAME_BYTES: usize = 128 * 1024;
 
-/// How much of each object a table includes (`includeObject`).
+/// How much of each object a table contains (`includeObject`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RowObject {
     None,
@@ -28,20 +28,20 @@ pub enum RowObject {
     Object,
 }
 
-/// The representation of a response.
+/// The format of a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
     Json,
-    /// A table, with the version of `meta.k8s.io`.
+    /// A table; the text is the version of `meta.k8s.io`.
     Table(&'static str),
-    /// `PartialObjectMetadata`, or a list of them.
+    /// `PartialObjectMetadata` of an object, or a list of them.
     Metadata,
-    /// Aggregated discovery, with the version of `apidiscovery.k8s.io`.
+    /// Aggregated discovery; the text is the version of `apidiscovery.k8s.io`.
     Discovery(&'static str),
 }
 
 impl Format {
-    /// The first supported representation in an `Accept` header, and whether its encoding is YAML; `None` if none is
+    /// The first format in an `Accept` header that is supported, and whether it is encoded as YAML; `None` if none is
     /// supported.
     pub fn negotiate(accept: &str) -> Option<(Self, bool)> {
         if accept.trim().is_empty() {
@@ -72,13 +72,14 @@ impl Format {
     }
 }
 
-/// A `PartialObjectMetadata` of the object.
+/// The object reduced to a `PartialObjectMetadata`.
 pub fn partial_metadata(object: &Value) -> Value {
     let mut metadata = object.get("metadata").cloned().unwrap_or_else(|| json!({}));
     if object["kind"] == "DaemonSet"
         && let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut)
     {
-        // kube-apiserver stores this value in a field of DaemonSets; only complete v1 objects show it as an annotation.
+        // kube-apiserver keeps this value in a field of DaemonSets and shows it as an annotation only in complete v1
+        // objects.
         annotations.remove("deprecated.daemonset.template.generation");
         if annotations.is_empty()
             && let Some(fields) = metadata.as_object_mut()
@@ -106,11 +107,11 @@ impl std::fmt::Debug for RespBody {
     }
 }
 
-/// A list as JSON: the stored JSON of its objects, concatenated.
+/// A list as JSON, which consists of the stored JSON of its objects.
 #[derive(Debug)]
 pub struct ListBody {
     head: Option<Vec<u8>>,
-    /// The start of each object, with `kind` and `apiVersion`, which the items of built-in lists omit.
+    /// How the JSON of each object starts: with `kind` and `apiVersion`, which the items of built-in lists omit.
     omitted_prefix: Vec<u8>,
     entries: VecDeque<Arc<Entry>>,
     bytes_left: u64,
@@ -141,7 +142,7 @@ impl ListBody {
             brace.len() + text.len() + 1
         };
         let objects: usize = entries.iter().map(length).sum();
-        // The remaining bytes: the objects, one comma between two objects, and `]}` with a newline at the end.
+        // The remaining bytes: the objects, a comma between any two objects, and `]}` with a newline at the end.
         let bytes_left = (head.len() + objects.saturating_sub(1) + 3) as u64;
         Self { head: Some(head), omitted_prefix, entries: entries.into(), bytes_left }
     }
@@ -172,7 +173,8 @@ impl ListBody {
     }
 }
 
-/// The JSON of a list item, in two parts. If the item starts with `omitted_prefix`, it is replaced by an opening brace.
+/// The JSON of a list item, in two parts. If the item starts with `omitted_prefix`, an opening brace replaces the
+/// prefix.
 fn item<'a>(entry: &'a Entry, omitted_prefix: &[u8]) -> (&'static [u8], &'a [u8]) {
     match entry.object().strip_prefix(omitted_prefix) {
         Some(rest) if !omitted_prefix.is_empty() => (b"{", rest),
@@ -213,7 +215,7 @@ impl Body for RespBody {
     }
 }
 
-/// A response before its conversion to HTTP.
+/// A response before it is converted to HTTP.
 #[derive(Debug)]
 pub struct Reply {
     pub code: u16,
@@ -249,7 +251,7 @@ impl Reply {
         self
     }
 
-    /// Encodes the body as YAML. Streams are not converted.
+    /// Encodes the body as YAML. A streamed body is not converted.
     pub fn into_yaml(mut self) -> Self {
         if self.content_type != "application/json" {
             return self;
@@ -267,7 +269,7 @@ impl Reply {
         let yaml = serde_json::from_slice::<Value>(&text)
             .ok()
             .and_then(|value| serde_saphyr::to_string(&value).ok());
-        // If the conversion fails, the body stays JSON, which is valid YAML.
+        // If the conversion fails, the body stays JSON, which is YAML as well.
         self.body = RespBody::Full(Some(yaml.map_or_else(|| text.into(), Bytes::from)));
         self.content_type = "application/yaml";
         self

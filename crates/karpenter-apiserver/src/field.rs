@@ -1,4 +1,4 @@
-//! The validation error of one field, in the wording of Go's `field.Error`.
+//! A validation error of one field, worded like Go's `field.Error`.
 //!
 //! Upstream: k8s.io/apimachinery/pkg/util/validation/field/errors.go
 
@@ -23,7 +23,7 @@ pub enum FieldErrorKind {
 }
 
 impl FieldErrorKind {
-    /// The reason in `details.causes`, e.g. `FieldValueRequired`.
+    /// The reason of the error in `details.causes`, such as `FieldValueRequired`.
     pub fn reason(self) -> &'static str {
         match self {
             Self::NotFound => "FieldValueNotFound",
@@ -53,7 +53,7 @@ impl FieldErrorKind {
         }
     }
 
-    /// Whether the message includes the value.
+    /// Whether the message contains the value of the field.
     fn shows_value(self) -> bool {
         !matches!(self, Self::Required | Self::Forbidden | Self::TooLong | Self::InternalError)
     }
@@ -62,14 +62,14 @@ impl FieldErrorKind {
 #[derive(Debug, Clone, PartialEq)]
 pub struct FieldError {
     pub kind: FieldErrorKind,
-    /// A Go field path: `spec.containers[0].name`, `metadata.labels[app]`; empty for the whole object.
+    /// The path of the field in Go's syntax, such as `spec.containers[0].name` or `metadata.labels[app]`; empty for the
+    /// whole object.
     pub field: String,
     pub bad_value: Value,
     pub detail: String,
-    /// Whether the message omits the value, as kube-apiserver does for whole objects and lists.
+    /// Whether the message omits the value, as kube-apiserver does if it is a whole object or list.
     pub value_omitted: bool,
-    /// The text that the message shows for the value if it is not the JSON: Go prints structs in the order of their
-    /// fields.
+    /// What the message shows instead of the value's JSON, because Go prints structs in the order of their fields.
     pub value_text: Option<String>,
 }
 
@@ -106,40 +106,41 @@ impl FieldError {
         Self::new(FieldErrorKind::Duplicate, field, bad_value, "")
     }
 
-    /// The error for a string with more bytes (or characters) than allowed.
+    /// The error for a string that has more than `limit` bytes or characters.
     pub fn too_long(field: impl Into<String>, limit: usize) -> Self {
         let unit = if limit == 1 { "byte" } else { "bytes" };
         let detail = format!("may not be more than {limit} {unit}");
         Self::new(FieldErrorKind::TooLong, field, Value::Null, detail)
     }
 
-    /// The error for a list (or object) with more items (or properties) than allowed.
+    /// The error for a list with too many items, or an object with too many properties.
     pub fn too_many(field: impl Into<String>, actual: usize, limit: usize) -> Self {
         let unit = if limit == 1 { "item" } else { "items" };
         let detail = format!("must have at most {limit} {unit}");
         Self::new(FieldErrorKind::TooMany, field, Value::from(actual), detail)
     }
 
-    /// Omits the value from the message.
+    /// Makes the message omit the value.
     pub fn without_value(mut self) -> Self {
         self.value_omitted = true;
         self
     }
 
-    /// Replaces the text of the value in the message.
+    /// Sets the text that the message shows for the value.
     pub fn with_value_text(mut self, text: impl Into<String>) -> Self {
         self.value_text = Some(text.into());
         self
     }
 
-    /// The error for a value that is not supported. `valid` is listed in Go's format: quoted, separated by commas.
+    /// The error for a value that is not among the supported ones. `valid` lists them in Go's format: quoted and
+    /// separated by commas.
     pub fn not_supported(field: impl Into<String>, bad_value: Value, valid: &[&str]) -> Self {
         let quoted: Vec<String> = valid.iter().map(|value| format!("\"{value}\"")).collect();
         let detail = format!("supported values: {}", quoted.join(", "));
         Self::new(FieldErrorKind::NotSupported, field, bad_value, detail)
     }
 
-    /// The message without the field, as in `details.causes`.
+    /// The message without the name of the field, as in `details.causes`.
     pub fn body(&self) -> String {
         let mut text = self.kind.description().to_string();
         if self.kind.shows_value() && !self.value_omitted {
@@ -156,7 +157,7 @@ impl FieldError {
         text
     }
 
-    /// Go prints the path of the whole object as `<nil>`.
+    /// The path of the field in messages. As in Go, it is `<nil>` for the whole object.
     fn shown_field(&self) -> &str {
         if self.field.is_empty() { "<nil>" } else { &self.field }
     }
@@ -176,7 +177,7 @@ impl fmt::Display for FieldError {
     }
 }
 
-/// A value as Go prints it in field errors: strings quoted, other values as JSON with `<`, `>` and `&` escaped.
+/// A value as Go prints it in field errors: strings are quoted; other values are JSON with `<`, `>` and `&` escaped.
 fn go_value(value: &Value) -> String {
     match value {
         Value::String(text) => go_quote(text),
@@ -188,7 +189,7 @@ fn go_value(value: &Value) -> String {
     }
 }
 
-/// JSON as Go's `encoding/json` writes it: `<`, `>` and `&` are escaped.
+/// JSON as Go's `encoding/json` writes it, with `<`, `>` and `&` escaped.
 pub fn go_json(value: &Value) -> String {
     let text = value.to_string();
     if text.contains(['<', '>', '&']) {
@@ -224,8 +225,8 @@ pub fn go_quote(text: &str) -> String {
     quoted
 }
 
-/// Go's `%v` of a float64: the shortest representation, with an exponent part if the decimal exponent is below -4 or at
-/// least 6.
+/// A number as Go prints a float64 with `%v`: the shortest representation, with an exponent if the decimal exponent is
+/// below -4 or at least 6.
 pub fn go_float(number: f64) -> String {
     let exponent = if number == 0.0 { 0 } else { number.abs().log10().floor() as i32 };
     if (-4..6).contains(&exponent) {

@@ -1,16 +1,15 @@
-//! Identifiers that the server generates: uids, and the random suffix for `metadata.generateName`.
+//! Identifiers that the server generates: uids, and the random suffixes of names with `metadata.generateName`.
 //!
-//! Identifiers are computed from a seed and a counter, so that the same requests in the same order get the same
-//! identifiers.
+//! Identifiers are computed from a seed and a counter, so the same requests in the same order get the same identifiers.
 //!
 //! Upstream: k8s.io/apiserver/pkg/storage/names/generate.go
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The characters of generated suffixes. Vowels are left out, so that suffixes do not form words.
+/// The characters of generated suffixes. There are no vowels among them, so that suffixes do not form words.
 const NAME_LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 const NAME_SUFFIX_LETTERS: usize = 5;
-/// The longest prefix that leaves space for the suffix in a name of 63 characters.
+/// The length of the longest prefix to which the suffix can be added in a name of 63 characters.
 const NAME_PREFIX_LETTERS_MAX: usize = 63 - NAME_SUFFIX_LETTERS;
 
 #[derive(Debug)]
@@ -24,8 +23,8 @@ impl Ids {
         Self { seed, next: AtomicU64::new(0) }
     }
 
-    /// Advances the counter after a restart. `used` must be at least the number of identifiers generated before, e.g.
-    /// the revision.
+    /// Advances the counter after a restart. `used` must be at least the number of identifiers that were generated
+    /// before, for example the revision.
     pub fn skip_past(&self, used: u64) {
         self.next.fetch_max(used.saturating_mul(16), Ordering::Relaxed);
     }
@@ -49,7 +48,7 @@ impl Ids {
         )
     }
 
-    /// Generates a name from the value of `metadata.generateName`.
+    /// Generates a name from a prefix, the value of `metadata.generateName`.
     pub fn name(&self, prefix: &str) -> String {
         let mut end = prefix.len().min(NAME_PREFIX_LETTERS_MAX);
         while !prefix.is_char_boundary(end) {
@@ -66,7 +65,7 @@ impl Ids {
     }
 }
 
-/// SplitMix64: a bijective hash, so that different inputs give different outputs.
+/// The hash SplitMix64, which is bijective, so different inputs give different outputs.
 fn splitmix64(input: u64) -> u64 {
     let mut mixed = input.wrapping_add(0x9e37_79b9_7f4a_7c15);
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -1,9 +1,9 @@
-//! An in-memory Kubernetes API server, as a `tower::Service`. A `kube::Client` uses it without a socket; kubectl uses
-//! the same service on a loopback port (`serve`).
+//! The embedded API server: a Kubernetes API server in memory, as a `tower::Service`. A `kube::Client` uses it without
+//! a socket; kubectl uses the same service on a loopback port (`serve`).
 //!
-//! It stores, validates, patches, lists and watches objects in the same way as kube-apiserver. It does not depend on
-//! Karpenter and runs no controller: it does not schedule pods, collect garbage or finalize namespaces. The clock and
-//! the seed of identifiers are injected, so that the same requests in the same order give the same responses.
+//! The server stores, validates, patches, lists and watches objects in the same way as kube-apiserver. It does not
+//! depend on Karpenter and runs no controller: it does not schedule pods, collect garbage or finalize namespaces. The
+//! caller passes the clock and the seed of identifiers, so the same requests in the same order give the same responses.
 
 pub mod admission;
 pub mod apply;

@@ -1,8 +1,8 @@
 //! OpenAPI v3 (`/openapi/v3`): an index, and a document for each group and version.
 //!
-//! The documents are sufficient for `kubectl apply`, `explain` and `create --validate`: paths with kinds and
-//! parameters, and the schemas of all served kinds. Built-in types have no descriptions, and responses have only the
-//! type of success. OpenAPI v2 is not served; clients request v3 first.
+//! The documents contain what `kubectl apply`, `explain` and `create --validate` need: paths with kinds and parameters,
+//! and the schemas of all served kinds. Built-in types have no descriptions, and of the responses only the one for
+//! success is described. OpenAPI v2 is not served, because clients request v3 first.
 //!
 //! Upstream: k8s.io/kube-openapi/pkg/handler3/handler.go, k8s.io/kube-openapi/pkg/builder3/openapi.go
 
@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value, json};
 
-/// A kind to be described in a document.
+/// A kind that a document describes.
 #[derive(Debug, Clone)]
 pub struct ServedKind<'a> {
     pub group: &'a str,
@@ -26,7 +26,7 @@ pub struct ServedKind<'a> {
     pub plural: &'a str,
     pub namespaced: bool,
     pub verbs: Vec<&'a str>,
-    /// The names of subresources, with group, version and kind of their bodies.
+    /// The names of subresources, each with group, version and kind of its bodies.
     pub subresources: Vec<(&'a str, [&'a str; 3])>,
     /// The schema of a custom resource; `None` for built-in kinds.
     pub schema: Option<&'a Value>,
@@ -35,7 +35,7 @@ pub struct ServedKind<'a> {
 }
 
 impl ServedKind<'_> {
-    /// `api/v1` or `apis/apps/v1`.
+    /// The first part of the path: `api/v1` or `apis/apps/v1`.
     fn root(&self) -> String {
         if self.group.is_empty() {
             format!("api/{}", self.version)
@@ -53,7 +53,7 @@ fn group_version_kind([group, version, kind]: [&str; 3]) -> Value {
     json!({"group": group, "version": version, "kind": kind})
 }
 
-/// The index: the URL of the document of each group and version. The URL contains a hash of the content, so that
+/// The index: for each group and version, the URL of its document. The URL contains a hash of the document, so that
 /// clients can cache documents without expiration.
 pub fn index(kinds: &[ServedKind]) -> Value {
     let mut hashes: BTreeMap<String, Hash> = BTreeMap::new();
@@ -77,8 +77,8 @@ pub fn index(kinds: &[ServedKind]) -> Value {
     json!({"paths": paths})
 }
 
-/// The document of one group and version. Other `kinds` are ignored. `None` if no kind of the group and version is
-/// served.
+/// The document of one group and version; kinds of other groups and versions are ignored. `None` if no kind has this
+/// group and version.
 pub fn document(group: &str, version: &str, kinds: &[ServedKind]) -> Option<Value> {
     let kinds: Vec<&ServedKind> =
         kinds.iter().filter(|kind| kind.group == group && kind.version == version).collect();
@@ -111,7 +111,8 @@ pub fn document(group: &str, version: &str, kinds: &[ServedKind]) -> Option<Valu
     }))
 }
 
-/// FNV-1a. Servers with the same kinds must have the same URLs, and the standard hasher is not stable.
+/// The FNV-1a hash. Servers with the same kinds must have the same URLs, and the hasher of Rust's standard library may
+/// change.
 struct Hash(u64);
 
 impl Default for Hash {

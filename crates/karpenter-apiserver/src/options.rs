@@ -1,4 +1,4 @@
-//! The options of requests (query parameters and `DeleteOptions`), parsed and validated.
+//! The options of requests (query parameters and `DeleteOptions`): parses and validates them.
 //!
 //! Upstream: k8s.io/apimachinery/pkg/apis/meta/v1/validation/validation.go,
 //! k8s.io/apimachinery/pkg/apis/meta/internalversion/validation/validation.go
@@ -23,7 +23,7 @@ fn check_dry_run(values: &[String], errors: &mut Vec<FieldError>) -> bool {
     !values.is_empty()
 }
 
-/// How the server treats fields that the kind does not have (`fieldValidation`).
+/// What the server does with fields that the kind does not have (`fieldValidation`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FieldValidation {
     Ignore,
@@ -31,17 +31,17 @@ pub enum FieldValidation {
     Strict,
 }
 
-/// The options of create, update and patch.
+/// The options of create, update and patch requests.
 #[derive(Debug, Clone)]
 pub struct WriteOptions {
     pub dry_run: bool,
     pub field_validation: FieldValidation,
-    /// For apply patches: takes ownership of fields that other managers own.
+    /// Whether an apply patch takes over fields that other managers own.
     pub force: Option<bool>,
 }
 
 impl WriteOptions {
-    /// `kind` is the name of the options: `CreateOptions`, `UpdateOptions`, `PatchOptions`.
+    /// Parses the options. `kind` is the name of their kind: `CreateOptions`, `UpdateOptions` or `PatchOptions`.
     pub fn parse(query: &Query, kind: &str, applies: bool) -> ApiResult<Self> {
         let mut errors = Vec::new();
         let force = query.has("force").then(|| query.flag("force"));
@@ -77,12 +77,12 @@ impl WriteOptions {
     }
 }
 
-/// The options of list and watch.
+/// The options of list and watch requests.
 #[derive(Debug, Clone, Default)]
 pub struct ListOptions {
     pub limit: usize,
     pub continue_token: String,
-    /// As the client sent it: empty, `0`, or a revision.
+    /// The resource version as the client sent it: empty, `0`, or a revision.
     pub resource_version: String,
     pub exact: bool,
     pub not_older_than: bool,
@@ -167,7 +167,7 @@ impl ListOptions {
         Ok(options)
     }
 
-    /// The requested revision; 0 if none.
+    /// The requested revision; 0 if the client requested none.
     pub fn revision(&self) -> ApiResult<u64> {
         if self.resource_version.is_empty() {
             return Ok(0);
@@ -176,8 +176,8 @@ impl ListOptions {
     }
 }
 
-/// Parses a resource version where kube-apiserver does not validate it. It reports an internal error, not a bad
-/// request, if it is not a number.
+/// Parses a resource version in requests in which kube-apiserver does not validate it: if it is not a number, the error
+/// is an internal error instead of a bad request.
 pub fn parse_revision_or_internal_error(text: &str) -> ApiResult<u64> {
     parse_revision(text).map_err(|failure| {
         let message = failure.message.trim_start_matches("invalid resource version: ").to_owned();
@@ -194,7 +194,7 @@ pub fn parse_revision(text: &str) -> ApiResult<u64> {
     })
 }
 
-/// The options of delete.
+/// The options of delete requests.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct DeleteOptions {
     pub grace_period_seconds: Option<i64>,
@@ -206,7 +206,7 @@ pub struct DeleteOptions {
 }
 
 impl DeleteOptions {
-    /// Parses the `DeleteOptions` object in the body.
+    /// Parses the options from the `DeleteOptions` object in the request body.
     pub fn from_object(object: &Value) -> ApiResult<Self> {
         let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).map(str::to_string);
         let kind = object["kind"].as_str().unwrap_or_default();
@@ -235,7 +235,7 @@ impl DeleteOptions {
         .checked(&dry_runs)
     }
 
-    /// Parses the query parameters, which are used if there is no body.
+    /// Parses the options from query parameters, which are used if the request has no body.
     pub fn from_query(query: &Query) -> ApiResult<Self> {
         let grace_period_seconds = match query.get("gracePeriodSeconds") {
             "" => None,

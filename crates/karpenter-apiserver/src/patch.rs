@@ -1,7 +1,7 @@
 //! JSON patch, merge patch and strategic merge patch.
 //!
-//! Each function computes the new object from the current one. It does not validate or apply defaults. Errors have
-//! kube-apiserver's code and message; for JSON patch the message does not contain the cause.
+//! Each function computes the new object from the current one, without validation or defaults. Errors have
+//! kube-apiserver's code and message. For JSON patch, the message does not state the cause.
 
 mod json;
 mod strategic;
@@ -15,14 +15,14 @@ pub use strategic::strategic_merge;
 
 use crate::status::{ApiResult, Failure};
 
-/// Merge patch as kube-apiserver implements it: RFC 7386, and nulls are also removed from objects in new lists.
+/// Merge patch as kube-apiserver implements it: RFC 7386, except that nulls are also removed from objects in new lists.
 pub fn merge_patch(current: &Value, patch: &Value) -> Value {
     let mut result = current.clone();
     merge_into(&mut result, patch.clone());
     result
 }
 
-/// [`merge_patch`] with kube-apiserver's errors for invalid patches.
+/// Like [`merge_patch`], but returns kube-apiserver's errors for invalid patches.
 pub fn checked_merge_patch(current: &Value, patch: &Value) -> ApiResult<Value> {
     match patch {
         Value::Object(_) => Ok(merge_patch(current, patch)),
@@ -70,7 +70,7 @@ fn prune_nulls(value: &mut Value) {
     }
 }
 
-/// The name of a value's type in errors of Go's JSON decoder.
+/// The name of a value's type in error messages of Go's JSON decoder.
 pub(crate) fn go_kind(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
@@ -82,7 +82,7 @@ pub(crate) fn go_kind(value: &Value) -> &'static str {
     }
 }
 
-/// A value in Go's format `%v`: `map[a:1 b:[x y]]`.
+/// A value as Go prints it with `%v`, such as `map[a:1 b:[x y]]`.
 pub(crate) fn go_print(value: &Value) -> String {
     match value {
         Value::Null => "<nil>".to_string(),
@@ -99,13 +99,13 @@ pub(crate) fn go_print(value: &Value) -> String {
     }
 }
 
-/// The error of a patch that cannot be applied; kube-apiserver does not report the cause.
+/// The error of a patch that cannot be applied. As in kube-apiserver, it does not state the cause.
 pub(crate) fn unprocessable() -> Box<Failure> {
     let why = "the server rejected our request due to an error in our request";
     Box::new(Failure::new(422, "Invalid", why).with_empty_details())
 }
 
-/// An internal error without a reason.
+/// An internal error that has no reason.
 pub(crate) fn unexpected(message: impl Into<String>) -> Box<Failure> {
     Box::new(Failure::new(500, "", message))
 }

@@ -1,8 +1,9 @@
-//! Persistence: a journal of commits, and snapshots that replace it when it has grown.
+//! Persistence: a journal of commits, which a snapshot replaces when the journal has grown.
 //!
-//! A commit is written and synced before it is acknowledged. Commits that arrive during a sync are synced together.
-//! After a restart all objects have the same revisions as before. The history is empty, so watches from earlier
-//! revisions get `410 Expired` and list again. A lock file restricts a directory to one process.
+//! A commit is written and synced before it is acknowledged. Commits that arrive during a sync share the next sync.
+//! After a restart, all objects have the same revisions as before. The history is empty then, so a watch from an
+//! earlier revision gets `410 Expired` and the client lists again. A lock file ensures that only one process uses a
+//! directory.
 
 mod files;
 mod record;
@@ -23,7 +24,7 @@ use crate::store::{CommitSink, Entry, StorageId};
 
 pub(crate) use recovery::{Recovered, recover};
 
-/// A snapshot replaces the journal when the journal is larger than this and larger than the previous snapshot.
+/// When the journal is larger than this and larger than the previous snapshot, a new snapshot replaces it.
 const JOURNAL_BYTES_MIN: u64 = 64 * 1024 * 1024;
 
 /// Why a data directory cannot be used.
@@ -46,15 +47,15 @@ impl PersistError {
     }
 }
 
-/// The progress of writing to disk.
+/// How far the writer thread has written commits to disk.
 #[derive(Debug, Clone, Default)]
 struct Durable {
     revision: u64,
-    /// Set when a write or sync has failed. No commit is acknowledged afterwards.
+    /// The error of a write or sync that failed. After it, no further commit is acknowledged.
     failure: Option<String>,
 }
 
-/// Commits to be written.
+/// Commits that are waiting to be written.
 #[derive(Debug, Default)]
 struct Queue {
     bytes: Vec<u8>,
@@ -62,7 +63,7 @@ struct Queue {
     closed: bool,
 }
 
-/// State shared by the store and the writer thread.
+/// The state that the store and the writer thread share.
 #[derive(Debug)]
 struct Shared {
     queue: Mutex<Queue>,
@@ -77,7 +78,8 @@ impl Shared {
     }
 }
 
-/// The journal of a running server. Dropping it writes the queued commits and joins the writer thread.
+/// The journal of a running server. When it is dropped, it writes the queued commits and waits for the writer thread to
+/// end.
 #[derive(Debug)]
 pub(crate) struct Journal {
     shared: Arc<Shared>,
@@ -95,7 +97,7 @@ impl CommitSink for Journal {
 }
 
 impl Journal {
-    /// Starts the writer thread with journal `number`, which must exist.
+    /// Starts the writer thread on the journal file with this number, which must exist.
     pub(crate) fn start(
         directory: &Path,
         number: u64,
@@ -129,9 +131,10 @@ impl Journal {
         Ok(Self { shared, thread: Some(thread) })
     }
 
-    /// Sets the server whose commits the journal writes. The journal needs it to publish commits and to take snapshots.
+    /// Sets the server whose commits the journal writes. The journal calls the server to publish commits and to read
+    /// objects for snapshots.
     pub(crate) fn attach(&self, core: &Arc<Core>) {
-        // Called once per server; a second call has no effect.
+        // A server calls this once; a second call has no effect.
         let _ = self.shared.core.set(Arc::downgrade(core));
     }
 
@@ -154,7 +157,7 @@ impl Drop for Journal {
         self.shared.queue().closed = true;
         self.shared.wake.notify_one();
         let Some(thread) = self.thread.take() else { return };
-        // The writer thread itself may drop the last reference to the server; it cannot join itself.
+        // The last reference to the server may be dropped in the writer thread, which cannot join itself.
         if thread.thread().id() != std::thread::current().id() {
             let _ = thread.join();
         }
@@ -169,9 +172,9 @@ struct Writer {
     file: File,
     journal_bytes: u64,
     snapshot_bytes: u64,
-    /// The running snapshot; it returns the length of the file.
+    /// The thread that writes a snapshot; it returns the length of the snapshot file.
     snapshot: Option<JoinHandle<Option<u64>>>,
-    /// The lock of the directory, held while the thread runs.
+    /// The lock of the data directory, which is held as long as the thread runs.
     _lock: File,
 }
 
@@ -186,7 +189,8 @@ impl Writer {
                 self.shared.durable.send_modify(|state| state.failure = Some(failure));
                 return;
             }
-            // Publish before acknowledging: a client whose write was acknowledged sees it in watches.
+            // Commits are published before they are acknowledged, so a client whose write was acknowledged sees the
+            // write in watches.
             if let Some(core) = self.shared.core.get().and_then(Weak::upgrade) {
                 core.store.publish(revision);
             }
@@ -217,7 +221,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Starts a snapshot when the journal is large enough. The old files stay until the snapshot is complete.
+    /// Starts a snapshot if the journal is large enough. The old files are kept until the snapshot is complete.
     fn compact(&mut self) {
         if let Some(snapshot) = self.snapshot.take_if(|snapshot| snapshot.is_finished())
             && let Ok(Some(length)) = snapshot.join()
@@ -228,21 +232,21 @@ impl Writer {
             return;
         }
         let Some(core) = self.shared.core.get().and_then(Weak::upgrade) else { return };
-        // New commits go to the next journal. Recovery skips those that the snapshot contains already.
+        // From here on, commits go to the next journal. When recovering, those that the snapshot contains are skipped.
         let Ok(file) = files::create_journal(&self.directory, self.number + 1) else { return };
         self.number += 1;
         self.file = file;
         self.journal_bytes = 0;
         let (directory, number) = (self.directory.clone(), self.number);
-        // The entries are read here, not in the snapshot thread. Otherwise that thread could hold the last reference to
-        // the server, and dropping it would wait for this thread.
+        // The entries are read here and not in the snapshot thread. Otherwise that thread could hold the last reference
+        // to the server, and dropping the server would wait for this thread.
         let (revision, entries) = core.store.all_entries();
         drop(core);
         self.snapshot = std::thread::Builder::new()
             .name("snapshot".into())
             .spawn(move || {
                 let length = files::write_snapshot(&directory, number, revision, &entries).ok()?;
-                // Obsolete files that cannot be removed are harmless.
+                // If obsolete files cannot be removed, this does no harm.
                 let _ = files::remove_before(&directory, number);
                 Some(length)
             })

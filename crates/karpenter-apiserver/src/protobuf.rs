@@ -1,7 +1,7 @@
-//! Decoding of protobuf request bodies, which kubectl and Go clients send for built-in kinds, into JSON values.
+//! Decodes request bodies in protobuf, which kubectl and Go clients send for built-in kinds, into JSON values.
 //!
-//! The wire format has field numbers instead of names, so only kinds in the table of built-in types can be decoded.
-//! Responses are never encoded as protobuf: clients that request it accept JSON too.
+//! The wire format has field numbers instead of names, so only built-in kinds, whose types are known, can be decoded.
+//! Responses are never encoded as protobuf, because clients that request it accept JSON as well.
 //!
 //! Upstream: k8s.io/apimachinery/pkg/runtime/serializer/protobuf/protobuf.go
 
@@ -18,12 +18,12 @@ use wire::{Reader, Wire};
 
 const PREFIX: &[u8] = b"k8s\0";
 
-/// Whether a body has the magic prefix of Kubernetes' protobuf.
+/// Whether a body starts with the magic prefix of Kubernetes' protobuf encoding.
 pub fn is_protobuf(body: &[u8]) -> bool {
     body.starts_with(PREFIX)
 }
 
-/// Decodes the object in a body into the JSON that Go would encode.
+/// Decodes the object in a body into the JSON that Go would write for it.
 pub fn decode(body: &[u8]) -> ApiResult<Value> {
     let Some(envelope) = body.strip_prefix(PREFIX) else {
         return Err(refused(
@@ -44,7 +44,7 @@ pub fn decode(body: &[u8]) -> ApiResult<Value> {
     object.insert("apiVersion".to_string(), Value::String(envelope.api_version.clone()));
     object.insert("kind".to_string(), Value::String(envelope.kind.clone()));
     let mut object = Value::Object(object);
-    // The wire format contains zero values, which JSON omits.
+    // The wire format contains zero values, which JSON omits, so the object is normalized.
     builtin::round_trip(&mut object, group, version, &envelope.kind);
     Ok(object)
 }
@@ -53,7 +53,7 @@ fn refused(message: &str) -> Box<Failure> {
     Box::new(Failure::bad_request(message))
 }
 
-/// `runtime.Unknown`: type and encoded object.
+/// A `runtime.Unknown`: the type of an object, and the encoded object.
 struct Envelope<'body> {
     api_version: String,
     kind: String,

@@ -1,6 +1,6 @@
-//! The served kinds: names, scopes, subresources, and the storage of their objects.
+//! The kinds that the server serves: names, scopes, subresources, and how their objects are stored.
 //!
-//! A registry is immutable. Adding or removing a custom resource replaces it.
+//! A registry never changes; when a custom resource is added or removed, a new registry replaces it.
 
 mod builtin;
 mod custom;
@@ -15,7 +15,7 @@ use crate::selector::SelectableFields;
 use crate::status::ApiResult;
 use crate::store::StorageId;
 
-/// One kind in one version.
+/// One kind in one of its served versions.
 #[derive(Debug, Clone)]
 pub struct Resource {
     pub group: String,
@@ -30,26 +30,26 @@ pub struct Resource {
     pub verbs: Vec<String>,
     pub subresources: Vec<Subresource>,
     pub storage: StorageId,
-    /// The version in which objects are stored.
+    /// The version in which objects of the kind are stored.
     pub storage_version: String,
     pub storage_version_hash: Option<String>,
     pub conversion: Conversion,
     pub selectable: Arc<SelectableFields>,
-    /// Set for custom resources only.
+    /// The properties of a custom resource; `None` for built-in kinds.
     pub custom: Option<Custom>,
 }
 
-/// The properties that only custom resources have.
+/// The properties that custom resources have and built-in kinds do not.
 #[derive(Debug, Clone)]
 pub struct Custom {
-    /// The name of the CustomResourceDefinition.
+    /// The name of the CustomResourceDefinition that defines the kind.
     pub definition: String,
     pub kind: CustomKind,
-    /// The definition is being deleted; new objects are rejected.
+    /// Whether the CRD is being deleted, so that new objects are rejected.
     pub terminating: bool,
 }
 
-/// A subresource and the kind of its bodies.
+/// A subresource, and the kind of its request and response bodies.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Subresource {
     pub name: String,
@@ -59,16 +59,16 @@ pub struct Subresource {
     pub verbs: Vec<String>,
 }
 
-/// The conversion between the stored and the served version.
+/// How objects are converted between the stored and the served version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Conversion {
-    /// The served version is the stored one.
+    /// No conversion, because the served version is the stored one.
     None,
-    /// Another version of a custom resource: only `apiVersion` differs.
+    /// The kind is a custom resource, whose versions differ only in `apiVersion`.
     ApiVersion,
-    /// Events of `events.k8s.io`, stored as core Events.
+    /// The served objects are Events of `events.k8s.io`, which are stored as core Events.
     Event,
-    /// HorizontalPodAutoscalers of `autoscaling/v1`, stored as `autoscaling/v2`.
+    /// The served objects are HorizontalPodAutoscalers of `autoscaling/v1`, which are stored as `autoscaling/v2`.
     Autoscaler,
 }
 
@@ -78,7 +78,7 @@ impl Resource {
         group_version(&self.group, &self.version)
     }
 
-    /// The `apiVersion` of stored objects.
+    /// The `apiVersion` that stored objects have.
     pub fn storage_api_version(&self) -> String {
         group_version(&self.group, &self.storage_version)
     }
@@ -120,7 +120,7 @@ pub fn qualified(group: &str, plural: &str) -> String {
 /// All served kinds.
 #[derive(Debug, Clone, Default)]
 pub struct Registry {
-    /// The resources by group, version and plural.
+    /// The resources, by group, version and plural name.
     resources: BTreeMap<(String, String, String), Arc<Resource>>,
 }
 
@@ -138,7 +138,7 @@ impl Registry {
         self.resources.insert(key, Arc::new(resource));
     }
 
-    /// Serves the kind of a definition. Replaces the versions served before.
+    /// Serves the kind of a CustomResourceDefinition, in place of the versions served before.
     pub fn define(&mut self, definition: &Value) -> ApiResult<()> {
         let resources = custom::resources(definition)?;
         let text = |pointer: &str| definition.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
@@ -157,7 +157,7 @@ impl Registry {
         self.resources.get(&(group.to_string(), version.to_string(), plural.to_string()))
     }
 
-    /// Any served version of a kind; the storage version if it is served.
+    /// A served version of a kind: the storage version if it is served, else any other.
     pub fn any_version(&self, group: &str, plural: &str) -> Option<&Arc<Resource>> {
         let mut found = None;
         for resource in self.resources.values() {
@@ -188,13 +188,14 @@ impl Registry {
         self.all().filter(move |resource| resource.group == group && resource.version == version)
     }
 
-    /// Group names: the core group, then built-in groups, then custom ones, each alphabetically.
+    /// The names of all groups: first the core group, then built-in groups, then custom ones; the latter two are sorted
+    /// alphabetically.
     pub fn groups(&self) -> Vec<String> {
         let names: BTreeSet<&str> = self.all().map(|resource| resource.group.as_str()).collect();
         names.into_iter().map(str::to_string).collect()
     }
 
-    /// The versions of a group in order of preference.
+    /// The versions of a group, the most preferred first.
     pub fn versions(&self, group: &str) -> Vec<String> {
         let names: BTreeSet<&str> = self
             .all()
@@ -207,7 +208,7 @@ impl Registry {
     }
 }
 
-/// Kubernetes' order of versions: stable before beta before alpha, each with the newest first; other names last.
+/// Kubernetes' order of versions: stable ones before beta before alpha, the newest of each first, and other names last.
 fn version_priority(version: &str) -> (u8, u32, u32) {
     let parse = || {
         let rest = version.strip_prefix('v')?;

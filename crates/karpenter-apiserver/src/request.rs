@@ -1,4 +1,4 @@
-//! The parts of a request: path, query, headers and body, and the response format that the client accepts.
+//! The parts of a request (path, query, headers and body), and the response format that the client accepts.
 //!
 //! Upstream: k8s.io/apiserver/pkg/endpoints/request/requestinfo.go
 
@@ -6,7 +6,7 @@ use http::{HeaderMap, Method};
 
 use crate::encode::Format;
 
-/// Query parameters, decoded, in order.
+/// The decoded query parameters, in their order.
 #[derive(Debug, Clone, Default)]
 pub struct Query {
     pairs: Vec<(String, String)>,
@@ -25,7 +25,7 @@ impl Query {
         Self { pairs }
     }
 
-    /// The first value of a parameter; empty if absent.
+    /// The first value of a parameter; empty if the parameter is absent.
     pub fn get(&self, key: &str) -> &str {
         self.pairs.iter().find(|(name, _)| name == key).map_or("", |(_, value)| value)
     }
@@ -38,13 +38,13 @@ impl Query {
         self.pairs.iter().filter(move |(name, _)| name == key).map(|(_, value)| value.as_str())
     }
 
-    /// A boolean in Kubernetes' query encoding: true if present and not `false` or `0`.
+    /// A boolean parameter, as Kubernetes encodes it in queries: true if it is present and neither `false` nor `0`.
     pub fn flag(&self, key: &str) -> bool {
         self.has(key) && !matches!(self.get(key).to_lowercase().as_str(), "false" | "0")
     }
 }
 
-/// Decodes percent-encoding. Malformed sequences are kept unchanged.
+/// Decodes percent-encoding. A malformed sequence is kept as it is.
 pub fn decode(text: &str) -> String {
     if !text.contains('%') {
         return text.to_string();
@@ -71,10 +71,10 @@ pub fn decode(text: &str) -> String {
     String::from_utf8_lossy(&plain).into_owned()
 }
 
-/// What a path refers to.
+/// What the path of a request refers to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Route {
-    /// `/healthz`, `/livez` or `/readyz`, with the rest of the path.
+    /// `/healthz`, `/livez` or `/readyz`; the text is the rest of the path.
     Health(String),
     Version,
     /// `/`
@@ -90,25 +90,25 @@ pub enum Route {
         group: String,
         version: String,
     },
-    /// `/openapi/...`: the part after `/openapi/`.
+    /// A path below `/openapi/`; the text is the rest of the path.
     OpenApi(String),
     Resource(ResourcePath),
     Unknown,
 }
 
-/// A path to objects of one kind.
+/// A path that refers to objects of one kind.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ResourcePath {
     pub group: String,
     pub version: String,
     pub plural: String,
-    /// Empty: cluster scope, or all namespaces.
+    /// The namespace; empty for cluster scope and for requests to all namespaces.
     pub namespace: String,
     pub name: Option<String>,
     pub subresource: Option<String>,
-    /// The path segments after the subresource `proxy`.
+    /// The path segments that follow the subresource `proxy`.
     pub rest: Vec<String>,
-    /// The deprecated form `/watch/...`.
+    /// Whether the path has the deprecated form `/watch/...`.
     pub watch: bool,
 }
 
@@ -140,7 +140,7 @@ impl Route {
             ["watch", rest @ ..] if !rest.is_empty() => (true, rest),
             other => (false, other),
         };
-        // `namespaces/a/status` is a subresource of the namespace; `namespaces/a/pods` are pods in it.
+        // `namespaces/a/status` is a subresource of the namespace `a`, while `namespaces/a/pods` are the pods in it.
         let (namespace, segments) = match segments {
             ["namespaces", namespace, rest @ ..]
                 if rest.first().is_some_and(|next| !matches!(*next, "status" | "finalize")) =>
@@ -163,7 +163,7 @@ impl Route {
     }
 }
 
-/// A request with its whole body.
+/// A request whose whole body was read.
 #[derive(Debug)]
 pub struct Incoming {
     pub method: Method,
@@ -178,7 +178,7 @@ impl Incoming {
         self.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
     }
 
-    /// The media type of the body, without parameters, in lower case.
+    /// The media type of the request body in lower case, without parameters.
     pub fn content_type(&self) -> String {
         let value = self.header("content-type");
         value.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
@@ -192,8 +192,8 @@ impl Incoming {
         Format::negotiate(self.header("accept")).is_some_and(|(_, as_yaml)| as_yaml)
     }
 
-    /// The field manager for `metadata.managedFields`: the parameter `fieldManager`, else the user agent up to the
-    /// first slash.
+    /// The field manager for `metadata.managedFields`: the parameter `fieldManager`, or, if it is missing, the user
+    /// agent up to the first slash.
     pub fn field_manager(&self) -> String {
         let parameter = self.query.get("fieldManager");
         if !parameter.is_empty() {

@@ -1,4 +1,4 @@
-//! Label and field selectors of lists and watches.
+//! The label and field selectors of list and watch requests.
 
 pub mod field;
 pub mod label;
@@ -9,7 +9,7 @@ use crate::store::Entry;
 pub use field::{FieldSelector, SelectableField, SelectableFields};
 pub use label::LabelSelector;
 
-/// The label and field selector of a request.
+/// The label selector and the field selector of a request.
 #[derive(Debug, Clone, Default)]
 pub struct Selector {
     pub labels: LabelSelector,

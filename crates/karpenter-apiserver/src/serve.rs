@@ -1,8 +1,8 @@
-//! The server on a socket, for kubectl and other processes.
+//! Serves the API on a socket, for kubectl and other processes.
 //!
-//! With TLS, a client authenticates with the token or the client certificate of [`Credentials`]. Without TLS there is
-//! no authentication, so only loopback addresses are allowed. There is no authorization: every authenticated client may
-//! do everything.
+//! With TLS, a client must present the token or the client certificate of [`Credentials`]. Without TLS there is no
+//! authentication, so the server listens only on loopback addresses. There is no authorization: every client that is
+//! authenticated may make every request.
 
 mod credentials;
 mod kubeconfig;
@@ -32,19 +32,19 @@ use crate::ApiServer;
 use crate::encode::{Reply, RespBody};
 use crate::status::Failure;
 
-/// How long open connections may take to finish their requests at shutdown.
+/// How long the server waits at shutdown for open connections to finish their requests.
 const DRAIN_PERIOD: Duration = Duration::from_secs(5);
 
 /// How clients authenticate.
 #[derive(Debug, Clone)]
 pub enum Security {
-    /// No encryption and no authentication; rejected for addresses other than loopback.
+    /// No encryption and no authentication; allowed only for loopback addresses.
     Plain,
     Tls(Arc<Credentials>),
 }
 
-/// A listening server. Dropping it closes the listener and all connections; [`Serving::shutdown`] lets requests finish
-/// first.
+/// A server that listens on a socket. Dropping it closes the listener and all connections; [`Serving::shutdown`] lets
+/// requests finish before.
 #[derive(Debug)]
 pub struct Serving {
     address: SocketAddr,
@@ -61,7 +61,7 @@ impl Drop for Serving {
 }
 
 impl ApiServer {
-    /// Listens on `address`; port 0 takes any free port.
+    /// Listens on `address`; with port 0, on any free port.
     pub async fn serve(&self, address: SocketAddr, security: Security) -> io::Result<Serving> {
         if matches!(security, Security::Plain) && !address.ip().is_loopback() {
             let why = format!("{address} is not a loopback address, so TLS is required");
@@ -98,7 +98,7 @@ impl Serving {
         format!("{scheme}://{}", self.address)
     }
 
-    /// A kubeconfig with the address and the credentials of this server.
+    /// A kubeconfig that contains the address of this server and credentials for it.
     pub fn kubeconfig(&self) -> String {
         let credentials = match &self.security {
             Security::Plain => None,
@@ -107,11 +107,11 @@ impl Serving {
         kubeconfig::render(&self.url(), credentials)
     }
 
-    /// Stops listening, ends watches and lets requests finish. Afterwards the [`ApiServer`] serves no watches any more.
+    /// Stops listening, ends watches and waits for requests to finish. The [`ApiServer`] serves no watches afterwards.
     pub async fn shutdown(mut self) {
         self.server.stop();
         self.stop.send_replace(true);
-        // The task returns after its connections are closed.
+        // The task ends after its connections are closed.
         let _ = (&mut self.task).await;
     }
 }
@@ -125,7 +125,7 @@ struct ConnectionHandler {
     stop: watch::Receiver<bool>,
 }
 
-/// Returns when the stop signal is set or its sender is dropped.
+/// Waits until the stop signal is set or its sender is dropped.
 async fn stopped(stop: &mut watch::Receiver<bool>) {
     drop(stop.wait_for(|stopped| *stopped).await);
 }
@@ -137,7 +137,8 @@ async fn accept(listener: TcpListener, handler: ConnectionHandler) {
         tokio::select! {
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => drop(connections.spawn(handler.clone().handle_stream(stream))),
-                // Most likely the process is out of file descriptors. Retry after other connections were closed.
+                // The most likely cause is that the process has no file descriptors left. Accepting is retried after a
+                // delay, when other connections may have been closed.
                 Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
             },
             Some(_) = connections.join_next() => {}
@@ -146,18 +147,18 @@ async fn accept(listener: TcpListener, handler: ConnectionHandler) {
     }
     drop(listener);
     let drained = async { while connections.join_next().await.is_some() {} };
-    // After the timeout, dropping the set aborts the remaining connections.
+    // After the timeout, the set is dropped, which aborts the connections that are left.
     let _ = tokio::time::timeout(DRAIN_PERIOD, drained).await;
 }
 
 impl ConnectionHandler {
     async fn handle_stream(self, stream: TcpStream) {
-        // Without Nagle's algorithm, small responses are sent at once.
+        // Nagle's algorithm is disabled, so that small responses are sent at once.
         let _ = stream.set_nodelay(true);
         match &self.tls {
             None => self.clone().serve_http(stream, false).await,
             Some(tls) => {
-                // The client sees the error of a failed handshake; the server ignores it.
+                // If the handshake fails, the client gets the error, and the server ignores it.
                 if let Ok(stream) = tls.accept(stream).await {
                     let has_certificate = stream.get_ref().1.peer_certificates().is_some();
                     self.clone().serve_http(stream, has_certificate).await;
@@ -177,7 +178,7 @@ impl ConnectionHandler {
         });
         let builder = auto::Builder::new(TokioExecutor::new());
         let mut connection = std::pin::pin!(builder.serve_connection(TokioIo::new(stream), service));
-        // The client sees connection errors; the server ignores them.
+        // If the connection fails, the client gets the error, and the server ignores it.
         tokio::select! {
             _ = connection.as_mut() => return,
             () = stopped(&mut stop) => {}

@@ -1,4 +1,5 @@
-//! The server: its configuration, its shared state, and the routing of requests to verbs, discovery and OpenAPI.
+//! The server: its configuration, the state that its clones share, and the routing of requests to verbs, discovery and
+//! OpenAPI.
 
 mod bootstrap;
 mod restore;
@@ -28,18 +29,18 @@ use crate::status::{ApiResult, Failure};
 use crate::store::{CommitSink, Store};
 use crate::verbs;
 
-/// The limit of kube-apiserver for a request body.
+/// kube-apiserver's maximum size of a request body.
 const BODY_BYTES_MAX: usize = 3 * 1024 * 1024;
 
 /// The configuration of a server.
 #[derive(Clone)]
 pub struct Config {
     pub clock: Arc<dyn Clock>,
-    /// The seed of uids and generated names.
+    /// The seed from which uids and generated names are computed.
     pub seed: u64,
-    /// The number of changes kept per kind, for watches and for lists at earlier revisions.
+    /// How many changes are kept per kind, for watches and for lists at earlier revisions.
     pub history_limit: usize,
-    /// Whether to create the objects that every cluster has: namespaces, priority classes, the Service `kubernetes`.
+    /// Whether to create the objects that every cluster has: namespaces, priority classes and the Service `kubernetes`.
     pub bootstrap: bool,
 }
 
@@ -62,7 +63,7 @@ pub(crate) struct Core {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) ids: Ids,
     journal: Option<Arc<Journal>>,
-    /// Set to true once, at shutdown; ends all watches.
+    /// Set to true once, at shutdown, which ends all watches.
     pub(crate) stopping: watch::Sender<bool>,
 }
 
@@ -77,8 +78,8 @@ impl Core {
     }
 }
 
-/// A Kubernetes API server. Clones share their state. A clone is a `tower::Service` from which a `kube::Client` can be
-/// built.
+/// A Kubernetes API server. Clones share their state. Each clone is a `tower::Service` from which a `kube::Client` can
+/// be built.
 #[derive(Clone)]
 pub struct ApiServer {
     core: Arc<Core>,
@@ -91,13 +92,13 @@ impl fmt::Debug for ApiServer {
 }
 
 impl ApiServer {
-    /// A server that keeps its state in memory only.
+    /// Creates a server that keeps its state only in memory.
     pub fn new(config: Config) -> Self {
         Self::build(config, None)
     }
 
-    /// A server that keeps its state in `directory`. It starts with the state stored there, and acknowledges a write
-    /// only after it is on disk.
+    /// Creates a server that keeps its state in `directory`. It starts with the state that is stored there, and
+    /// acknowledges a write only when the write is on disk.
     pub fn open(config: Config, directory: &Path) -> Result<Self, PersistError> {
         Ok(Self::build(config, Some(persist::recover(directory)?)))
     }
@@ -140,7 +141,7 @@ impl ApiServer {
         &self.core
     }
 
-    /// Ends all watches, including those that start later. For shutdown.
+    /// Ends all watches, including those that start later. Called at shutdown.
     pub fn stop(&self) {
         self.core.stopping.send_replace(true);
     }
@@ -174,7 +175,8 @@ impl ApiServer {
         let reply = self.route(&incoming).unwrap_or_else(|failure| Reply::from(failure.as_ref()));
         if !matches!(incoming.method, Method::GET | Method::HEAD) {
             match &self.core.journal {
-                // A client that writes without pause on this thread must not keep watches from sending its changes.
+                // Without this, a client that writes without pause on this thread would keep watches from sending its
+                // changes.
                 None => tokio::task::yield_now().await,
                 Some(journal) => {
                     if let Err(why) = journal.durable(self.core.store.revision()).await {
@@ -241,7 +243,8 @@ impl ApiServer {
                 }
                 reply
             }
-            // For an unknown version of the core group, kube-apiserver responds with a Status, not with a page.
+            // For an unknown version of the core group, kube-apiserver responds with a Status object; for other unknown
+            // groups, with a text page.
             None if matches!(&route, Route::GroupVersion { group, .. } if group.is_empty()) => {
                 return Err(Box::new(Failure::unknown_resource()));
             }

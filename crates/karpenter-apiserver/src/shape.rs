@@ -1,27 +1,28 @@
-//! The structure of a kind's JSON: for each field, what patches and field ownership need to know.
+//! The shape of a kind: for each field of its JSON, what patches and field ownership need to know.
 //!
-//! `builtin` has the shapes of built-in kinds; `crd` derives those of custom resources from their schema. A shape does
-//! not say which values are valid.
+//! `builtin` has the shapes of built-in kinds, and `crd` derives those of custom resources from their schemas. A shape
+//! does not state which values are valid.
 //!
 //! Upstream: sigs.k8s.io/structured-merge-diff/v6/schema/elements.go
 
 use std::sync::Arc;
 
-/// How a value is merged, and at which granularity it has field owners.
+/// How a value is merged, and whether managers own it as a whole or in parts.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub enum Shape {
-    /// Replaced as a whole: a scalar, or a list or object that is marked atomic.
+    /// A value that is replaced as a whole: a scalar, or a list or object that is marked as atomic.
     #[default]
     Atomic,
-    /// An object with known fields. The `Arc` allows recursive types.
+    /// An object with known fields. The `Arc` makes recursive types possible.
     Struct(Arc<StructShape>),
-    /// An object with arbitrary keys of one shape.
+    /// An object with arbitrary keys, whose values all have the same shape.
     Map(Arc<Shape>),
-    /// A list of scalars that behaves as a set.
+    /// A list of scalars that is treated as a set.
     Set,
-    /// A list of objects identified by key fields.
+    /// A list of objects that are identified by key fields.
     Keyed(Arc<KeyedShape>),
-    /// No schema; the shape is deduced from the value: objects merge field by field, everything else is atomic.
+    /// A value without a schema. Its shape is deduced from the value: objects are merged field by field, everything
+    /// else is atomic.
     Deduced,
 }
 
@@ -29,26 +30,26 @@ pub enum Shape {
 pub struct StructShape {
     /// Sorted by name.
     pub fields: Vec<FieldShape>,
-    /// Whether unknown fields are kept and their shape is deduced.
+    /// Whether unknown fields are kept; their shape is deduced from their values.
     pub preserves_unknown: bool,
-    /// On the root of an object: the kind has no status subresource, so `status` is an ordinary field.
+    /// At the root of an object: whether `status` is an ordinary field, because the kind has no status subresource.
     pub status_is_plain: bool,
 }
 
-/// The shape of one field. The patch fields apply to built-in kinds only: custom resources have no strategic merge
-/// patch.
+/// The shape of one field. The members for patches are used only for built-in kinds, because custom resources have no
+/// strategic merge patch.
 #[derive(Debug, PartialEq, Default)]
 pub struct FieldShape {
     pub name: String,
     pub shape: Shape,
-    /// The JSON type of a scalar, if known. Apply rejects values of other types.
+    /// The JSON type of a scalar, if it is known. Server-side apply rejects values of other types.
     pub scalar: Option<ScalarType>,
-    /// `patchMergeKey` of strategic merge patch, which may differ from the first key of server-side apply. `None`: the
-    /// list is replaced. Empty: a list of scalars that is merged as a set.
+    /// The `patchMergeKey` of strategic merge patch, which may differ from the first key of server-side apply. `None`
+    /// means that the list is replaced; an empty key, that it is a list of scalars merged as a set.
     pub patch_merge_key: Option<String>,
-    /// `patchStrategy=retainKeys` of strategic merge patch.
+    /// Whether the field has `patchStrategy=retainKeys` for strategic merge patch.
     pub patch_retains_keys: bool,
-    /// `patchStrategy=replace` of strategic merge patch: the object is not merged.
+    /// Whether the field has `patchStrategy=replace` for strategic merge patch, so that its object is not merged.
     pub patch_replaces: bool,
 }
 
@@ -62,7 +63,7 @@ pub enum ScalarType {
 #[derive(Debug, PartialEq)]
 pub struct KeyedShape {
     pub keys: Vec<String>,
-    /// Defaults of key fields, e.g. `protocol: TCP` of container ports.
+    /// The default values of key fields, such as `protocol: TCP` for container ports.
     pub key_defaults: Vec<(String, serde_json::Value)>,
     pub element: Shape,
 }

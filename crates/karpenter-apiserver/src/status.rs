@@ -1,4 +1,4 @@
-//! Errors of the API: a `Status` object with code, reason, message and details.
+//! Errors of the API, as `Status` objects with code, reason, message and details.
 //!
 //! Upstream: k8s.io/apimachinery/pkg/api/errors/errors.go
 
@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use crate::field::FieldError;
 
-/// A group and a kind (or plural), for messages and details.
+/// A group and a kind (or plural name), for messages and details of errors.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GroupKind {
     pub group: String,
@@ -18,13 +18,13 @@ impl GroupKind {
         Self { group: group.into(), kind: kind.into() }
     }
 
-    /// `Deployment.apps`, or `Pod` in the core group. With a plural for kind: `deployments.apps`.
+    /// The kind with its group: `Deployment.apps`, or `Pod` in the core group; with a plural name, `deployments.apps`.
     pub fn qualified(&self) -> String {
         if self.group.is_empty() { self.kind.clone() } else { format!("{}.{}", self.kind, self.group) }
     }
 }
 
-/// One entry of `details.causes`.
+/// One entry in `details.causes` of an error.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Cause {
     pub reason: String,
@@ -32,7 +32,7 @@ pub struct Cause {
     pub field: Option<String>,
 }
 
-/// The error of a request. Boxed in results, because it is large.
+/// The error of a request. It is large, so results contain it in a box.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Failure {
     pub code: u16,
@@ -94,7 +94,7 @@ impl Failure {
             .about(group, plural, name)
     }
 
-    /// The object violates validation rules of its kind. `errors` must not be empty.
+    /// The error for an object that violates the validation rules of its kind. `errors` must not be empty.
     pub fn invalid(group: &str, kind: &str, name: &str, errors: &[FieldError]) -> Self {
         let mut texts: Vec<String> = Vec::new();
         for error in errors {
@@ -120,12 +120,12 @@ impl Failure {
             .about("", "", "")
     }
 
-    /// An unknown resource in a known group.
+    /// The error for an unknown resource in a known group.
     pub fn unknown_resource() -> Self {
         Self::new(404, "NotFound", "the server could not find the requested resource").about("", "", "")
     }
 
-    /// Keeps `details` in the response, but without any content.
+    /// Makes the response contain an empty `details`.
     pub fn with_empty_details(self) -> Self {
         self.about("", "", "")
     }
@@ -134,7 +134,7 @@ impl Failure {
         Self::new(415, "UnsupportedMediaType", message)
     }
 
-    /// The `Status` object sent to the client.
+    /// The `Status` object that the client gets.
     pub fn to_status(&self) -> Value {
         let mut details = Map::new();
         if let Some(name) = self.name.as_ref().filter(|name| !name.is_empty()) {

@@ -1,8 +1,9 @@
-//! The store: one revision counter, one ordered map per kind, and a bounded history of changes per kind.
+//! The store of objects. It has one revision counter and, for each kind, an ordered map of objects and a bounded
+//! history of changes.
 //!
-//! The store decides the order of commits. It does not apply defaults, validate or authorize. Watches pull from the
-//! history, so a slow watch needs no memory. If the history after the revision of a watch was dropped, the store
-//! returns [`HistoryLost`].
+//! The store decides the order of commits. It does not apply defaults, validate or authorize. A watch reads the history
+//! at its own pace, so a slow watch needs no memory. If changes that the watch still needs were dropped from the
+//! history, the store returns [`HistoryLost`].
 
 mod entry;
 mod history;
@@ -18,35 +19,35 @@ use crate::selector::SelectableFields;
 pub use entry::{ChangeKind, Draft, Entry, frame_of, key};
 pub use history::{Event, History, HistoryLost};
 
-/// The key of a kind's map: `pods`, `deployments.apps`. All versions of a kind share it.
+/// The name of the map of a kind, such as `pods` or `deployments.apps`. All versions of a kind share the map.
 pub type StorageId = Arc<str>;
 
-/// Why a write was rejected.
+/// Why the store rejected a write.
 #[derive(Debug)]
 pub enum WriteRefused {
-    /// Create: the key exists.
+    /// The write is a create, but an object with this key exists.
     Exists,
-    /// Update or delete: the key does not exist.
+    /// The write is an update or delete, but there is no object with this key.
     Missing,
-    /// Update or delete: the stored object does not have the expected revision.
+    /// The write is an update or delete, but the stored object does not have the expected revision.
     Changed(Arc<Entry>),
 }
 
-/// The objects of one kind at one revision.
+/// The objects of one kind as they were at one revision.
 #[derive(Debug)]
 pub struct Snapshot {
     pub revision: u64,
     pub entries: Vec<Arc<Entry>>,
 }
 
-/// The keys that a list or watch covers.
+/// Which objects a list or watch covers, by their keys.
 #[derive(Debug, Clone, Default)]
 pub struct Range {
-    /// Empty for all namespaces.
+    /// The namespace; empty for all namespaces.
     pub namespace: String,
-    /// If set, only the object with this key is returned.
+    /// If set, only the object with this key is covered.
     pub key: Option<String>,
-    /// If set, only objects with later keys are returned. Used for the next page of a list.
+    /// If set, only objects with later keys are covered, as for the next page of a list.
     pub after: Option<String>,
 }
 
@@ -70,12 +71,12 @@ impl Table {
 #[derive(Debug)]
 struct Inner {
     revision: u64,
-    /// Changes of this kind before this revision are not in the history.
+    /// The history lacks changes of this kind before this revision.
     floor: u64,
     tables: BTreeMap<StorageId, Table>,
 }
 
-/// Called for every commit, in order, while the store is locked. Implementations must not block.
+/// Receives every commit, in order, while the store is locked. Implementations must not block.
 pub trait CommitSink: Send + Sync {
     fn committed(&self, storage: &StorageId, entry: &Entry, deleted: bool);
 }
@@ -99,7 +100,7 @@ impl Store {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        // Every critical section leaves the maps consistent, so a poisoned lock is still usable.
+        // Every critical section leaves the maps consistent, so a poisoned lock can be used.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -108,7 +109,7 @@ impl Store {
         self.lock().revision
     }
 
-    /// The number of objects of a kind.
+    /// The number of stored objects of a kind.
     pub fn count(&self, storage: &StorageId) -> usize {
         self.lock().tables.get(storage).map_or(0, |table| table.objects.len())
     }
@@ -125,7 +126,7 @@ impl Store {
         Ok(self.commit(&mut inner, storage, ChangeKind::Added, draft))
     }
 
-    /// Replaces the object if its revision is `expected`.
+    /// Replaces the stored object if its revision is `expected`.
     pub fn update(
         &self,
         storage: &StorageId,
@@ -137,7 +138,7 @@ impl Store {
         Ok(self.commit(&mut inner, storage, ChangeKind::Modified, draft))
     }
 
-    /// Removes the object if its revision is `expected`. `last` is the object in the `DELETED` event.
+    /// Removes the stored object if its revision is `expected`. `last` is the object that the `DELETED` event contains.
     pub fn delete(
         &self,
         storage: &StorageId,
@@ -171,7 +172,7 @@ impl Store {
         entry
     }
 
-    /// Makes changes up to `revision` visible to watches. Called by a sink that first makes commits durable.
+    /// Makes changes up to `revision` visible to watches. It is called by a sink that first writes commits to disk.
     pub fn publish(&self, revision: u64) {
         for table in self.lock().tables.values() {
             if table.history.newest() > *table.visible.borrow() {
@@ -180,7 +181,7 @@ impl Store {
         }
     }
 
-    /// Stores an object at its revision from before the restart, without a watch event.
+    /// Stores an object with the revision that it had before the restart, without a watch event.
     pub fn restore(&self, storage: &StorageId, revision: u64, draft: Option<Draft>, key: &str) {
         let mut inner = self.lock();
         inner.revision = inner.revision.max(revision);
@@ -199,7 +200,7 @@ impl Store {
         }
     }
 
-    /// All objects of all kinds at the current revision.
+    /// All objects of all kinds, and the current revision.
     pub fn all_entries(&self) -> (u64, Vec<(StorageId, Arc<Entry>)>) {
         let inner = self.lock();
         let mut entries = Vec::new();
@@ -209,7 +210,7 @@ impl Store {
         (inner.revision, entries)
     }
 
-    /// Finishes the restore: history starts at this revision.
+    /// Ends the restore; the history of changes starts at this revision.
     pub fn finish_restore(&self, revision: u64) {
         let mut inner = self.lock();
         inner.revision = inner.revision.max(revision);
@@ -221,7 +222,7 @@ impl Store {
         }
     }
 
-    /// Updates the selectable fields of stored objects after the definition of their kind changed.
+    /// Updates the selectable fields of stored objects, after the CRD of their kind changed.
     pub fn reindex(&self, storage: &StorageId, selectable: &SelectableFields) {
         let mut inner = self.lock();
         let Some(table) = inner.tables.get_mut(storage) else { return };
@@ -232,7 +233,7 @@ impl Store {
         }
     }
 
-    /// The current objects in `range`.
+    /// The current objects that `range` covers.
     pub fn list(&self, storage: &StorageId, range: &Range) -> Snapshot {
         let inner = self.lock();
         let entries = match inner.tables.get(storage) {
@@ -242,7 +243,7 @@ impl Store {
         Snapshot { revision: inner.revision, entries }
     }
 
-    /// The objects in `range` at `revision`.
+    /// The objects that `range` covered at `revision`.
     pub fn list_at(
         &self,
         storage: &StorageId,
@@ -272,7 +273,7 @@ impl Store {
         Ok(Snapshot { revision, entries: objects.into_values().collect() })
     }
 
-    /// The channel that wakes watches: the newest revision of this kind that they may read.
+    /// A channel that wakes watches. Its value is the newest revision of this kind that watches may read.
     pub fn subscribe(&self, storage: &StorageId) -> watch::Receiver<u64> {
         let mut inner = self.lock();
         let (floor, revision) = (inner.floor, inner.revision);
@@ -284,14 +285,14 @@ impl Store {
             .subscribe()
     }
 
-    /// The current revision, if a watch at `position` has sent every change of this kind.
+    /// The current revision, if a watch at `position` has sent every change of this kind; `None` if it has not.
     pub fn caught_up(&self, storage: &StorageId, position: u64) -> Option<u64> {
         let inner = self.lock();
         let newest = inner.tables.get(storage).map_or(0, |table| table.history.newest());
         (newest <= position).then_some(inner.revision)
     }
 
-    /// The changes after `revision`, oldest first, at most `limit`.
+    /// The changes after `revision`, oldest first, but not more than `limit`.
     pub fn events_after(
         &self,
         storage: &StorageId,

@@ -1,7 +1,7 @@
-//! Errors of decoding a request body: unknown fields, duplicate fields and values of the wrong type, in
+//! Errors of decoding a request body (unknown fields, duplicate fields and values of the wrong type), in
 //! kube-apiserver's wording.
 //!
-//! The caller decides whether unknown and duplicate fields are errors, warnings or ignored (`fieldValidation`).
+//! The caller decides by `fieldValidation` whether unknown and duplicate fields are errors, warnings or ignored.
 //!
 //! Upstream: sigs.k8s.io/json/json.go
 
@@ -21,12 +21,13 @@ pub use body::{body_problems, duplicate_fields};
 pub use clean::{Document, is_clean};
 pub use decode::decode_error;
 
-/// The limit of strict errors in Go's decoder.
+/// The maximum number of strict errors that Go's decoder reports.
 pub(crate) const MAX_PROBLEMS: usize = 100;
 
-/// The paths of fields that the built-in kind does not have, e.g. `spec.containers[0].imagee`. Empty for other kinds.
+/// The paths of fields that a built-in kind does not have, such as `spec.containers[0].imagee`. Empty for other kinds.
 ///
-/// If the body is available, [`body_problems`] also finds duplicate fields and keeps the order of the document.
+/// If the request body is available, use [`body_problems`], which also finds duplicate fields and keeps the order of
+/// the document.
 pub fn unknown_fields(object: &Value, group: &str, version: &str, kind: &str) -> Vec<String> {
     let mut paths = Vec::new();
     if let Some(info) = builtin::type_of(group, version, kind) {
@@ -79,12 +80,12 @@ fn push_field(path: &mut String, name: &str) {
     path.push_str(name);
 }
 
-/// The message for errors such as `unknown field "spec.foo"`. `problems` must not be empty.
+/// The error message for problems such as `unknown field "spec.foo"`. `problems` must not be empty.
 pub fn strict_error(problems: &[String]) -> String {
     format!("strict decoding error: {}", problems.join(", "))
 }
 
-/// The error for a body that cannot be decoded. `why` comes from [`strict_error`] or [`decode_error`].
+/// The error for a body that cannot be decoded. `why` is a message of [`strict_error`] or [`decode_error`].
 pub fn undecodable(version: &str, kind: &str, why: &str) -> Failure {
     Failure::bad_request(format!("{kind} in version \"{version}\" cannot be handled as a {kind}: {why}"))
 }

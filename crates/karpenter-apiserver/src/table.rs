@@ -1,8 +1,7 @@
-//! Objects as `Table`, the form that kubectl prints.
+//! Converts objects to a `Table`, which kubectl prints.
 //!
-//! [`Columns`] defines the columns of a kind: a function for each built-in kind (`builtin`), or the JSON paths of a
-//! CustomResourceDefinition. The descriptions of built-in columns differ from kube-apiserver's; the names and cells are
-//! the same.
+//! [`Columns`] has the columns of a kind: a function for each built-in kind (`builtin`), or the JSON paths in a
+//! CustomResourceDefinition. Names and cells of built-in columns are kube-apiserver's; their descriptions differ.
 //!
 //! Upstream: k8s.io/apimachinery/pkg/apis/meta/v1/types.go,
 //! k8s.io/apiextensions-apiserver/pkg/registry/customresource/tableconvertor/tableconvertor.go
@@ -21,7 +20,7 @@ use crate::encode::partial_metadata;
 pub use builtin::builtin_columns;
 use jsonpath::JsonPath;
 
-/// How much of each object its row includes.
+/// How much of each object its row of the table contains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum IncludeObject {
     None,
@@ -31,7 +30,7 @@ pub enum IncludeObject {
 }
 
 impl IncludeObject {
-    /// Parses the query parameter `includeObject`. Empty means metadata.
+    /// Parses the query parameter `includeObject`; an empty value means metadata.
     pub fn parse(text: &str) -> Option<Self> {
         match text {
             "None" => Some(Self::None),
@@ -49,7 +48,7 @@ pub struct ColumnDefinition {
     pub column_type: String,
     pub format: String,
     pub description: String,
-    /// Columns with a priority above zero are printed with `-o wide` only.
+    /// The priority; kubectl prints columns with a priority above zero only with `-o wide`.
     pub priority: i64,
 }
 
@@ -58,11 +57,11 @@ type CellsOf = fn(&Value, Timestamp) -> Vec<Value>;
 #[derive(Debug)]
 enum Cells {
     Builtin(CellsOf),
-    /// The JSON paths of the columns that follow the column of the name.
+    /// The JSON paths of the columns that follow the name column.
     Custom(Vec<JsonPath>),
 }
 
-/// The columns of one kind.
+/// The columns of one kind, and how their cells are computed.
 #[derive(Debug)]
 pub struct Columns {
     definitions: Vec<ColumnDefinition>,
@@ -77,7 +76,7 @@ impl Columns {
         &self.definitions
     }
 
-    /// The columns of a custom resource, from `additionalPrinterColumns`. Without them: name and age.
+    /// The columns that a custom resource has in `additionalPrinterColumns`; if there are none, name and age.
     pub fn custom(columns: Option<&Value>) -> Self {
         let mut definitions = vec![ColumnDefinition {
             name: "Name".into(),
@@ -101,7 +100,7 @@ impl Columns {
         };
         for column in columns {
             let text = |name: &str| column.get(name).and_then(Value::as_str).unwrap_or_default().to_string();
-            // kube-apiserver omits the first column that it cannot parse, and all columns after it.
+            // As in kube-apiserver, the first column that cannot be parsed is omitted, and so are all columns after it.
             let Some(path) = JsonPath::parse(&text("jsonPath")) else { break };
             let description = match text("description") {
                 empty if empty.is_empty() => {
@@ -121,7 +120,7 @@ impl Columns {
         Self { definitions, cells: Cells::Custom(paths) }
     }
 
-    /// Whether these are the columns of pods: rows of finished pods get the condition `Completed`.
+    /// Whether these are the columns of pods. The row of a finished pod gets the condition `Completed`.
     fn is_of_pods(&self) -> bool {
         std::ptr::eq(self, builtin_columns("", "v1", "Pod"))
     }
@@ -163,7 +162,7 @@ fn custom_cell(column_type: &str, value: &Value, now: Timestamp) -> Value {
     }
 }
 
-/// Renders a `meta.k8s.io/v1` Table. `resource_version` is that of the list or of the single object.
+/// Builds a Table (`meta.k8s.io/v1`). `resource_version` is that of the list, or of the single object.
 pub fn render(
     columns: &Columns,
     objects: &[&Value],
@@ -223,18 +222,18 @@ fn parse_time(text: &str) -> Option<Timestamp> {
     text.parse().ok()
 }
 
-/// The age of a time in kubectl's format.
+/// How long ago the time was, in kubectl's format.
 fn age_at(time: Timestamp, now: Timestamp) -> String {
     human_duration(now.duration_since(time).as_secs())
 }
 
-/// The age of the time at a JSON pointer; `<unknown>` if there is none.
+/// How long ago the time at a JSON pointer was; `<unknown>` if there is no time.
 fn age(object: &Value, pointer: &str, now: Timestamp) -> String {
     let time = object.pointer(pointer).and_then(Value::as_str).and_then(parse_time);
     time.map_or_else(|| "<unknown>".to_string(), |time| age_at(time, now))
 }
 
-/// A duration with two or three significant digits.
+/// Formats a duration with two or three significant digits.
 pub(crate) fn human_duration(seconds: i64) -> String {
     let pair = |large: i64, large_unit: &str, small: i64, small_unit: &str| {
         if small == 0 {

@@ -1,4 +1,4 @@
-//! The verbs of the API: determines the verb of a request and executes it.
+//! The verbs of the API: determines which verb a request is, and executes it.
 //!
 //! Upstream: k8s.io/apiserver/pkg/endpoints/handlers, k8s.io/apiserver/pkg/registry/generic/registry/store.go
 
@@ -31,13 +31,14 @@ use crate::server::Core;
 use crate::status::{ApiResult, Failure};
 use crate::store::{Entry, key};
 
-/// A request for objects of one kind.
+/// A request for objects of one kind, with everything that its verb needs.
 pub(crate) struct Call<'a> {
     pub(crate) core: &'a Arc<Core>,
     pub(crate) registry: Arc<Registry>,
-    /// The kind in the version that verbs work with: the storage version; for custom resources, the requested version.
+    /// The kind in the version that the verb works with: the storage version, or, for custom resources, the requested
+    /// version.
     pub(crate) resource: Arc<Resource>,
-    /// The kind and version of the request path.
+    /// The kind in the version that the request path names.
     pub(crate) served: Arc<Resource>,
     pub(crate) path: ResourcePath,
     pub(crate) incoming: &'a Incoming,
@@ -72,8 +73,8 @@ pub(crate) fn handle(core: &Arc<Core>, incoming: &Incoming, path: ResourcePath) 
     call.dispatch()
 }
 
-/// The error if the server supports none of the encodings, or none of the representations (`as=`), in the `Accept`
-/// header.
+/// The error if the server supports none of the encodings, or none of the representations (`as=`), that the `Accept`
+/// header lists.
 fn not_acceptable(accept: &str) -> Box<Failure> {
     const ENCODINGS: &str = "application/json, application/yaml, application/vnd.kubernetes.protobuf";
     let encoding_known = accept
@@ -121,7 +122,7 @@ impl Call<'_> {
         }
     }
 
-    /// The same request for another resource and path.
+    /// The same request, for another resource and path.
     pub(crate) fn with(&self, resource: Arc<Resource>, path: ResourcePath) -> Call<'_> {
         Call {
             core: self.core,
@@ -135,7 +136,7 @@ impl Call<'_> {
         }
     }
 
-    /// Empty if the path has no subresource.
+    /// The subresource; empty if the path has none.
     pub(crate) fn subresource(&self) -> &str {
         self.path.subresource.as_deref().unwrap_or_default()
     }

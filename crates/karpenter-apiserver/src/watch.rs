@@ -1,7 +1,7 @@
-//! Watches: a stream of the changes of one kind, filtered by a selector.
+//! Watches: streams of the changes of one kind, filtered by a selector.
 //!
-//! A watch pulls from the store's history, so that it neither misses nor repeats a change. If the history no longer has
-//! the changes that it needs, it ends with `410 Expired`, and clients list again.
+//! A watch reads the store's history at its own pace, so it neither misses nor repeats a change. If the history no
+//! longer has the changes that it needs, the watch ends with `410 Expired`, and the client lists again.
 //!
 //! Upstream: k8s.io/apiserver/pkg/storage/cacher/cache_watcher.go, k8s.io/apiserver/pkg/endpoints/handlers/watch.go
 
@@ -25,29 +25,29 @@ use crate::store::{ChangeKind, Entry, Event, Range};
 
 const BOOKMARK_PERIOD: Duration = Duration::from_secs(60);
 const BATCH_EVENTS: usize = 256;
-/// The annotation of the bookmark after the initial objects of a watch list (`sendInitialEvents`).
+/// The annotation on the bookmark that follows the initial objects of a watch list (`sendInitialEvents`).
 const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 
-/// Converts an object before it is sent, e.g. to another version or to a table.
+/// Converts an object before it is sent, for example to another version or to a table.
 pub(crate) type Transform = Box<dyn FnMut(Value) -> Value + Send>;
 
 /// The parameters of a watch.
 pub(crate) struct WatchRequest {
     pub(crate) resource: Arc<Resource>,
-    /// The kind and version of bookmarks.
+    /// The kind and version that bookmarks have.
     pub(crate) served: Arc<Resource>,
     pub(crate) range: Range,
     pub(crate) selector: Selector,
-    /// The watch sends changes after this revision.
+    /// The revision after which the watch sends changes.
     pub(crate) after: u64,
-    /// Sent first, as `ADDED` events.
+    /// The objects that the watch sends first, as `ADDED` events.
     pub(crate) initial: Vec<Arc<Entry>>,
-    /// Whether a bookmark follows the initial objects.
+    /// Whether the watch sends a bookmark after the initial objects.
     pub(crate) marks_initial_end: bool,
     pub(crate) bookmarks: bool,
     pub(crate) timeout: Duration,
     pub(crate) transform: Option<Transform>,
-    /// Whether `transform` applies to bookmarks too. False if it converts stored objects to another version.
+    /// Whether `transform` is applied to bookmarks as well; not if it converts stored objects to another version.
     pub(crate) transforms_bookmarks: bool,
 }
 
@@ -64,7 +64,7 @@ struct Watcher {
     finished: bool,
 }
 
-/// The frames of a watch as a stream.
+/// The stream of a watch's frames.
 pub(crate) fn stream(core: Arc<Core>, mut request: WatchRequest) -> impl Stream<Item = Bytes> + Send {
     let visible = core.store.subscribe(&request.resource.storage);
     let watcher = Watcher {
@@ -106,7 +106,7 @@ impl Watcher {
         }
     }
 
-    /// Adds committed changes to the queue of frames; false if there are none.
+    /// Adds committed changes to the queue of frames; returns false if there are none.
     fn pull(&mut self) -> bool {
         let visible = *self.visible.borrow_and_update();
         let storage = &self.request.resource.storage;
@@ -121,8 +121,8 @@ impl Watcher {
                 !events.is_empty()
             }
             Err(lost) => {
-                // kube-apiserver does not cache Events; their watches return the message of etcd, not that of the
-                // cache.
+                // kube-apiserver has no cache of Events, so the error message of their watches comes from etcd, not
+                // from the cache.
                 let message = if self.request.resource.is("", "Event") {
                     "The resourceVersion for the provided watch is too old.".to_string()
                 } else {
@@ -168,7 +168,7 @@ impl Watcher {
         if !self.request.bookmarks {
             return;
         }
-        // Only if the watch has sent every change may the bookmark have the newest revision.
+        // The bookmark may have the newest revision only if the watch has sent every change.
         if let Some(newest) = self.core.store.caught_up(&self.request.resource.storage, self.position) {
             self.position = newest;
         }
@@ -195,8 +195,8 @@ impl Watcher {
         line(&json!({"type": "BOOKMARK", "object": object}))
     }
 
-    /// The frame of a change for this watch: `DELETED` if the object no longer matches the selector, `ADDED` if it now
-    /// matches.
+    /// The frame that this watch sends for a change: `DELETED` if the object no longer matches the selector, `ADDED` if
+    /// it did not match before.
     fn event_frame(&mut self, event: &Event) -> Option<Bytes> {
         let range = &self.request.range;
         if !range.contains(event.entry.key()) {
@@ -213,7 +213,7 @@ impl Watcher {
                 Some(self.frame(ChangeKind::Deleted, &event.entry))
             }
             (true, false) => {
-                // The event has the previous object, with the resource version of the change.
+                // The event contains the previous object, with the resource version of the change.
                 let mut object = event.previous.as_ref()?.value();
                 object["metadata"]["resourceVersion"] = json!(event.entry.revision().to_string());
                 Some(self.value_frame(ChangeKind::Deleted, object))

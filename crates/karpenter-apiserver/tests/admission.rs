@@ -1,10 +1,10 @@
-//! Defaults, strategies, admission plugins and validation of built-in kinds, compared with responses of kube-apiserver
+//! Compares defaults, strategies, admission plugins and validation of built-in kinds with responses of kube-apiserver
 //! 1.35.4.
 //!
-//! `admission/recorded.jsonl` has one request per line: an object to create, optionally a merge patch, and the
-//! response: the object, or code, message and causes. Uids are replaced by `UID`, times by `TIME`. The part of a
-//! message after a line break (a diff of Go structs) is cut off. The order within messages is not compared, because
-//! kube-apiserver iterates over hash maps.
+//! Each line of `admission/recorded.jsonl` is one request: an object to create, possibly a merge patch, and the
+//! response, which is an object, or code, message and causes. Uids are replaced by `UID`, times by `TIME`. A message is
+//! cut off at its first line break, after which it has a diff of Go structs. The order within messages is not compared,
+//! because kube-apiserver iterates over hash maps.
 
 use std::sync::Arc;
 
@@ -61,7 +61,7 @@ impl Case<'_> {
     }
 
     fn refuse(&self, errors: &[karpenter_apiserver::field::FieldError]) -> ApiResult<()> {
-        // Events of both groups are one kind.
+        // Events are one kind in two groups; errors name the core group.
         let group = if self.kind == "Event" { "" } else { self.group };
         if errors.is_empty() {
             Ok(())
@@ -123,7 +123,7 @@ fn sorted(text: &str) -> Vec<char> {
     characters
 }
 
-/// The difference from the recorded response, if any.
+/// How the response differs from the recorded one; `None` if it does not.
 fn difference(recorded: &Value) -> Option<String> {
     let ours = answer(recorded);
     match (&ours, recorded["code"].as_u64()) {

@@ -1,9 +1,9 @@
-//! Compares the embedded server with kube-apiserver. Every step of `conformance/steps/*.yaml` is sent to the embedded
-//! server, and the responses must equal the recorded ones of a real kube-apiserver in `conformance/recorded/*.json`.
-//! The exceptions are listed with their reasons in `conformance/differences.yaml`.
+//! Compares the embedded API server with kube-apiserver: every step of `conformance/steps/*.yaml` is sent to the
+//! embedded server, and the responses must equal those of a real kube-apiserver, which are recorded in
+//! `conformance/recorded/*.json`. `conformance/differences.yaml` lists the exceptions with their reasons.
 //!
-//! `CONFORMANCE_REPORT=FILE` writes the differences to a file, by area of the server; `CONFORMANCE_ONLY=SCRIPT` runs
-//! one script.
+//! `CONFORMANCE_REPORT=FILE` writes the differences to a file, grouped by area of the server; `CONFORMANCE_ONLY=SCRIPT`
+//! runs only one script.
 
 #[path = "conformance/runner/runner.rs"]
 mod runner;
@@ -25,7 +25,7 @@ async fn embedded_server_matches_recorded_responses() -> Result<(), runner::Erro
             continue;
         }
         let recorded = transcript::load(&script.name)?;
-        // Each script has its own server, so that scripts do not depend on their order.
+        // Each script gets its own server, so the order of scripts does not matter.
         let server = ApiServer::new(Config { history_limit: CHANGES_TO_FORGET - 50, ..Config::default() });
         let client = kube::Client::new(server, "default");
         let answered = run::run(&script, &Target { client, cache_lag: Duration::ZERO, etcd: None }).await?;

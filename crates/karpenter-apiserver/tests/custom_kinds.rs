@@ -1,6 +1,6 @@
-//! Custom resources and tables, compared with recorded responses of kube-apiserver (`custom_kinds/README.md`) and with
-//! the case tables of karpenter-api: real definitions with hundreds of accepted and rejected objects, which are also
-//! tested against another implementation.
+//! Compares custom resources and tables with recorded responses of kube-apiserver (`custom_kinds/README.md`), and with
+//! the case tables of karpenter-api. The latter have definitions from practice with hundreds of accepted and rejected
+//! objects, and also test karpenter-api's own validation.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use karpenter_apiserver::field::FieldError;
 use karpenter_apiserver::table::{self, IncludeObject};
 use serde_json::{Value, json};
 
-// The tables and their parser belong to karpenter-api, whose definitions they test.
+// The tables and their parser are part of karpenter-api, whose definitions they test.
 #[path = "../../karpenter-api/tests/cases/table.rs"]
 mod case_tables;
 
@@ -47,7 +47,7 @@ fn kinds() -> Vec<CustomKind> {
         .collect()
 }
 
-/// Validates an object as the API server does with strict field validation: unknown fields are errors.
+/// Validates an object as the API server does with strict field validation, in which unknown fields are errors.
 fn admit(kind: &CustomKind, mut object: Value, old: Option<Value>) -> Result<Value, Vec<String>> {
     let unknown = kind.prune(&mut object);
     kind.default(&mut object);
@@ -63,7 +63,7 @@ fn admit(kind: &CustomKind, mut object: Value, old: Option<Value>) -> Result<Val
     if texts.is_empty() { Ok(object) } else { Err(texts) }
 }
 
-/// Whether a case is about names or versions, which the schema does not check.
+/// Whether a case concerns names or versions, which the schema does not check.
 fn is_not_about_the_schema(case: &Case) -> bool {
     let path = case.path.as_deref().unwrap_or_default();
     let is_about_names = path == "apiVersion" || path == "kind" || path.starts_with("metadata.");
@@ -74,19 +74,19 @@ fn answers(text: &str) -> Value {
     serde_json::from_str(text).expect("JSON")
 }
 
-/// Field, reason and message of each error, sorted, in the form of `details.causes`.
+/// The errors in the form of `details.causes` (field, reason, message), sorted.
 fn causes(errors: &[FieldError]) -> Vec<Value> {
     let causes = errors.iter().map(FieldError::cause);
     sorted(causes.map(|cause| json!([cause.field, cause.reason, cause.message])).collect())
 }
 
-/// The order of errors depends on hash maps in kube-apiserver.
+/// Sorts causes, because kube-apiserver's order of errors depends on hash maps.
 fn sorted(mut causes: Vec<Value>) -> Vec<Value> {
     causes.sort_by_key(Value::to_string);
     causes
 }
 
-/// Cases with a different message: CEL's error for a list in place of a time.
+/// Cases for which our message differs: CEL's error for a list where a time is expected.
 const DIFFERENT_MESSAGES: [&str; 1] = ["time [\"a\"]"];
 
 #[test]
@@ -122,7 +122,7 @@ fn validation_of_objects_matches_recorded_responses() {
     }
 }
 
-/// The stored object was invalid before the definition became stricter, so unchanged parts may stay invalid
+/// The stored object became invalid when the definition became stricter; parts that do not change may stay invalid
 /// (ratcheting).
 #[test]
 fn ratcheting_matches_recorded_responses() {
@@ -178,7 +178,7 @@ fn tables_match_recorded_responses() {
             let name = &row["object"]["metadata"]["name"];
             assert_eq!(cells.len(), expected.len(), "{} {name}", kind["kind"]);
             for (cell, expected) in cells.iter().zip(expected) {
-                // The recorded cell is an age; any age is accepted.
+                // If the recorded cell is an age, any age is accepted.
                 let is_age = cell.as_str().is_some_and(|text| text.ends_with(['s', 'm', 'h', 'd', 'y']));
                 match expected {
                     Value::Null => assert!(is_age, "{} {name}: {cell} is no age", kind["kind"]),
@@ -211,7 +211,7 @@ fn every_case_has_expected_result() {
             let error = match (&result, case.expect) {
                 (Ok(stored), Expectation::Accept) => case.defaulted.iter().find_map(|(pointer, expected)| {
                     let actual = stored.pointer(pointer);
-                    // Clients send 7.0 as 7, so both count as equal.
+                    // Clients send 7.0 as 7, so the two count as equal.
                     let is_equal = |actual: &Value| {
                         actual == expected || (actual.is_f64() && actual.as_f64() == expected.as_f64())
                     };

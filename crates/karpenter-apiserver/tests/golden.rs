@@ -1,5 +1,5 @@
-//! Compares with the results of Kubernetes' own Go code for the same input. `tools/kinds/README.md` describes how they
-//! are generated.
+//! Compares results with those of Kubernetes' own Go code for the same input; `tools/kinds/README.md` describes how
+//! they are generated.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -24,7 +24,7 @@ fn kind_of(case: &Value) -> (&str, &str, &str) {
     (parts.next().unwrap(), parts.next().unwrap(), parts.next().unwrap())
 }
 
-/// Go distinguishes integers from floats without a fraction only in the encoded form.
+/// Only in encoded form does Go distinguish integers from floats without a fraction.
 fn assert_same(actual: &Value, expected: &Value, about: &str) {
     assert!(
         actual == expected,
@@ -85,7 +85,7 @@ fn strategic_merge_patches() {
         match (answer, text(&case, "Error")) {
             (Ok(answer), "") => assert_same(&answer, &case["Answer"], &about),
             (Err(failure), error) if !error.is_empty() => {
-                // With code 422, clients do not get the message.
+                // Clients do not get the message of an error with code 422, so it is not compared.
                 if failure.code != 422 {
                     assert_eq!(failure.message, error, "{about}");
                 }
@@ -95,7 +95,7 @@ fn strategic_merge_patches() {
     }
 }
 
-/// Times, and the order that depends on them, differ between runs.
+/// Removes times, and the order that depends on them, because they differ between runs.
 fn without_times(mut object: Value) -> Value {
     if let Some(entries) = object.pointer_mut("/metadata/managedFields").and_then(Value::as_array_mut) {
         for entry in &mut *entries {
@@ -106,7 +106,7 @@ fn without_times(mut object: Value) -> Value {
     object
 }
 
-/// Defaults are not applied, as on the Go side. The uid marks the object as existing.
+/// As on the Go side, defaults are not applied. The uid marks the object as existing.
 fn run(case: &Value, operation: &Value, live: Option<&Value>) -> Result<Value, Box<Failure>> {
     let (group, version, kind) = kind_of(case);
     let shape = builtin::shape(group, version, kind).unwrap();
@@ -177,7 +177,7 @@ fn protobuf_bodies() {
         let object = protobuf::decode(&body).unwrap();
         let expected = case.get("FromProtobuf").unwrap_or(&case["Answer"]);
         assert_same(&object, expected, text(&case["Object"], "kind"));
-        // A truncated body must be rejected or decoded as something shorter; it must not panic.
+        // A truncated body must be rejected or decoded into a part of the object; decoding must not panic.
         for length in (0..body.len()).step_by(7) {
             let _ = protobuf::decode(&body[..length]);
         }
@@ -201,8 +201,8 @@ fn strict_decoding() {
     }
 }
 
-/// Bodies that kubectl 1.32 sent, compared with the output of the same commands with `--dry-run=client -o json`. A
-/// token and an access review have no dry run; they are compared with the requested values.
+/// Decodes bodies that kubectl 1.32 sent, and compares them with the output of the same commands with `--dry-run=client
+/// -o json`. For a token and an access review there is no dry run, so these are compared with the requested values.
 #[test]
 fn bodies_from_kubectl() {
     let cases: Vec<Value> = serde_json::from_str(include_str!("golden/kubectl.json")).unwrap();
@@ -212,7 +212,7 @@ fn bodies_from_kubectl() {
         let mut expected = case["Object"].clone();
         let (group, version, kind) = group_version_kind(&expected);
         builtin::round_trip(&mut expected, &group, &version, &kind);
-        // The namespace is in the path of the request; only some commands repeat it in the body.
+        // The namespace is in the path of the request, and only some commands repeat it in the body.
         object["metadata"].as_object_mut().unwrap().remove("namespace");
         expected["metadata"].as_object_mut().unwrap().remove("namespace");
         assert_same(&object, &expected, text(&case, "Command"));

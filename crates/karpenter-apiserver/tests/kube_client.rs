@@ -1,4 +1,4 @@
-//! kube-rs clients, watchers and reflectors on the server without a socket.
+//! Tests of kube-rs clients, watchers and reflectors on the embedded server, without a socket.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -132,7 +132,7 @@ async fn controller_reconciles_every_object() {
     let controller = Controller::new(config_maps.clone(), watcher::Config::default())
         .run(
             |map: Arc<ConfigMap>, config_maps: Arc<Api<ConfigMap>>| async move {
-                // The write causes another event and one more reconciliation, which changes nothing.
+                // The write causes one more event and one more reconciliation, which changes nothing.
                 let patch = Patch::Merge(json!({"data": {"done": "yes"}}));
                 config_maps.patch(&map.name_any(), &PatchParams::default(), &patch).await?;
                 Ok::<_, kube::Error>(Action::await_change())

@@ -1,5 +1,5 @@
-//! The runtime of kube-rs on the server with concurrent writers: reflectors converge to the stored objects, finalizers
-//! run once and in order, events are counted, and one of many candidates acquires the lease.
+//! Tests of the runtime of kube-rs on the embedded server with concurrent writers: reflectors converge to the stored
+//! objects, finalizers run once and in order, events are counted, and exactly one of many candidates gets the lease.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -29,7 +29,7 @@ fn config_map(name: &str) -> ConfigMap {
         .unwrap()
 }
 
-/// Creates, changes and deletes its own objects in turn.
+/// Creates, changes and deletes objects of its own, in turn.
 async fn write(config_maps: Api<ConfigMap>, writer: usize) {
     for round in 0..ROUNDS {
         let name = format!("w{writer}-{}", round % NAMES);
@@ -50,7 +50,7 @@ fn versions<'a>(config_maps: impl Iterator<Item = &'a ConfigMap>) -> BTreeMap<St
     config_maps.map(|map| (map.name_any(), map.resource_version())).collect()
 }
 
-/// With a short history, watches expire and restart. The result must be the same.
+/// With a short history, watches expire and start again, but the result must be the same.
 async fn reflectors_converge(history_limit: usize) {
     let config_maps: Api<ConfigMap> = Api::default_namespaced(client(history_limit));
     let configs = [
@@ -66,7 +66,7 @@ async fn reflectors_converge(history_limit: usize) {
             let events = watcher(config_maps.clone(), config).default_backoff();
             let mut stream = reflector(writer, events).boxed();
             tokio::spawn(async move {
-                // The marker object is written last. It may arrive in a list or in a watch event.
+                // The marker object is written last. It may be in a list or in a watch event.
                 loop {
                     drop(stream.next().await.expect("a watcher never ends"));
                     if stream_has_marker(&reader) {
@@ -123,7 +123,7 @@ async fn finalizer_runs_apply_before_cleanup() {
             }
             Ok::<_, kube::Error>(Action::await_change())
         });
-        // Reconciling an object that is already deleted fails, which needs no handling.
+        // Reconciling an object that was deleted in the meantime fails, which is ignored.
         let _ = pass.await;
         if config_maps.get_opt("kept").await.unwrap().is_none() {
             break;

@@ -1,6 +1,6 @@
-//! Measures how long a burst of interruption messages takes, from the queue to the last deleted NodeClaim: in-process
-//! queue and API server, one NodeClaim and node per message, one third each of spot interruptions, state changes and
-//! health events.
+//! Measures how long a burst of interruption messages takes, from sending the messages to the queue until the last
+//! NodeClaim is deleted. Queue and API server run in the same process. There is one NodeClaim and one node per message;
+//! one third of the messages each are spot interruptions, state changes and health events.
 //!
 //!     cargo run --release -p karpenter-aws --features fake --example interruption_flood [MESSAGES]
 
@@ -40,7 +40,7 @@ impl Feedback for NoFeedback {
     fn mark_reservation_exhausted(&self, _: &str) {}
 }
 
-/// A provider that has only a node class kind.
+/// A cloud provider that has a node class kind and no other functions.
 struct Cloud;
 
 fn nothing<'a, T: Send + 'a>() -> CloudFuture<'a, T> {

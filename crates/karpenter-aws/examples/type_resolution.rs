@@ -1,4 +1,4 @@
-//! Measures how long the resolution of instance types takes: all types, six zones, three capacity types.
+//! Measures how long resolving instance types takes, for all types in six zones with three capacity types.
 //!
 //! `cargo run --release -p karpenter-aws --features fake --example type_resolution`
 
@@ -75,7 +75,7 @@ async fn main() {
     println!("{} types, {offering_count} offerings", first.len());
 }
 
-/// The median and maximum duration of several runs, each after a change of the inputs.
+/// The median and maximum duration of several runs; the inputs are changed before each run.
 async fn timed(
     what: &str,
     types: &InstanceTypes,
@@ -85,7 +85,7 @@ async fn timed(
     let mut times = Vec::new();
     let mut last = Arc::default();
     for _ in 0..ROUNDS {
-        // Dropping the previous result is not measured.
+        // The previous result is dropped before the measurement starts.
         drop(std::mem::take(&mut last));
         change();
         let start = Instant::now();
@@ -102,7 +102,7 @@ fn millis(time: Duration) -> f64 {
     time.as_secs_f64() * 1e3
 }
 
-/// A class in all zones with a reservation of every instance type in every zone, more than any real class.
+/// A node class in all zones, with a reservation of every instance type in every zone; no real node class has as many.
 fn class() -> EC2NodeClass {
     let zones = catalog().zones(REGION);
     let mut class = EC2NodeClass::default();

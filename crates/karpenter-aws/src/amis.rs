@@ -1,8 +1,8 @@
-//! Resolves the AMIs that an EC2NodeClass selects: by alias (SSM parameters), id, name, tags and owner.
+//! Resolves the AMIs that an EC2NodeClass selects by alias (SSM parameters), id, name, tags or owner.
 //!
-//! [`alias`], [`queries`] and [`selection`] are pure. [`Amis`] calls EC2 and SSM and caches the results; a parameter
-//! that cannot be read keeps its last value. [`crate::node_class::image_of_type`] decides which of the AMIs an
-//! instance type boots.
+//! The modules [`alias`], [`queries`] and [`selection`] are pure. [`Amis`] calls EC2 and SSM and caches the results; if
+//! an SSM parameter cannot be read, its last value is used. [`crate::node_class::image_of_type`] decides which of the
+//! AMIs an instance type boots.
 //!
 //! Upstream: `pkg/providers/amifamily/ami.go`
 
@@ -36,14 +36,14 @@ use crate::cache::Cache;
 use crate::single_flight::SingleFlight;
 use crate::version::Version;
 
-/// Why the AMIs of a class could not be resolved. AMIs that were resolved before remain in use, except for an
-/// unsupported alias.
+/// Why the AMIs of a node class could not be resolved. AMIs that were resolved before remain in use, except after the
+/// error of an unsupported alias.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AmiError {
     #[error("getting AMI queries, {0}")]
     UnsupportedAlias(#[from] UnsupportedAlias),
-    /// None of the alias's parameters exists: the version is wrong, or the family has no AMIs for this Kubernetes
-    /// version.
+    /// None of the alias's SSM parameters exists: the alias has a wrong version, or the family has no AMIs for this
+    /// Kubernetes version.
     #[error("getting AMI queries, failed to discover any AMIs for alias (alias={alias})")]
     NoAmiForAlias { alias: String },
     #[error("getting AMI queries, {text:?} is not a valid alias; valid: family@version")]
@@ -55,7 +55,7 @@ pub enum AmiError {
 }
 
 impl AmiError {
-    /// The AWS error, if an AWS call failed.
+    /// The AWS error; `None` if no AWS call failed.
     pub fn aws_error(&self) -> Option<&AwsError> {
         match self {
             Self::Parameter { error, .. } | Self::Images { error } => Some(error),
@@ -64,12 +64,12 @@ impl AmiError {
     }
 }
 
-/// By AMI id: requirements that do not follow from `DescribeImages`, but from the alias.
+/// For each AMI id: requirements that follow from the alias and not from `DescribeImages`.
 type Known = BTreeMap<String, Vec<Requirements>>;
 
 type Answer = Result<Arc<Vec<Ami>>, AmiError>;
 
-/// The inputs of AMI resolution. Other changes of the class do not cause a new resolution.
+/// The inputs of AMI resolution. Other changes of the node class do not cause a new resolution.
 #[derive(Debug, Clone, Copy)]
 pub struct AmiRequest<'a> {
     pub class_uid: &'a str,
@@ -78,10 +78,10 @@ pub struct AmiRequest<'a> {
     pub kubernetes: Version,
 }
 
-/// The cache key: name and generation of the class, and the Kubernetes version for which the alias was resolved.
+/// The cache key: name and generation of the node class, and the Kubernetes version for which the alias was resolved.
 type Key = (String, i64, Version);
 
-/// Resolves AMIs. Clones share the caches.
+/// Resolves AMIs. All clones share the caches.
 #[derive(Clone)]
 pub struct Amis {
     shared: Arc<Shared>,
@@ -96,7 +96,7 @@ struct Shared {
 }
 
 impl Amis {
-    /// `refresh_interval`: the option `--ami-refresh-interval`.
+    /// `refresh_interval` is the value of the option `--ami-refresh-interval`.
     pub fn new(ec2: Arc<dyn Ec2>, ssm: Arc<dyn Ssm>, clock: Clock, refresh_interval: Duration) -> Self {
         Self {
             shared: Arc::new(Shared {
@@ -109,12 +109,12 @@ impl Amis {
         }
     }
 
-    /// The AMIs of a class, as listed in its status.
+    /// The AMIs of a node class, in the form that its status lists.
     pub async fn statuses(&self, request: AmiRequest<'_>) -> Result<Vec<AmiStatus>, AmiError> {
         Ok(statuses(&self.list(request).await?))
     }
 
-    /// The AMIs of a class, newest first.
+    /// The AMIs of a node class, newest first.
     pub async fn list(&self, request: AmiRequest<'_>) -> Answer {
         let key = (request.class_uid.to_owned(), request.class_generation, request.kubernetes);
         if let Some(known) = self.shared.cache.get(&key) {
@@ -158,7 +158,7 @@ impl Shared {
         self.ec2.describe_images(query).await.map_err(|error| AmiError::Images { error })
     }
 
-    /// One query for all AMIs of an alias, and the requirements of each AMI.
+    /// One EC2 query for all AMIs of an alias, and the requirements of each AMI.
     async fn alias_query(&self, text: &str, kubernetes: Version) -> Result<(ImageQuery, Known), AmiError> {
         let alias = Alias::parse(text).ok_or_else(|| AmiError::BadAlias { text: text.to_owned() })?;
         let parameters = alias.parameters(kubernetes)?;
@@ -190,8 +190,8 @@ impl Shared {
         Ok((ImageQuery { ids: known.keys().cloned().collect(), ..ImageQuery::default() }, known))
     }
 
-    /// Logs that a variant is skipped, because its parameter does not exist or cannot be read. The other variants of
-    /// the alias are used.
+    /// Logs that a variant of the alias is skipped because its SSM parameter does not exist or cannot be read. The
+    /// other variants are used.
     fn log_skipped(&self, alias: &str, parameter: &str, error: impl Display) {
         if self.parameters.is_first_failure(parameter) {
             tracing::warn!(alias, parameter, %error, "skipping ami variant, its ssm parameter cannot be read");

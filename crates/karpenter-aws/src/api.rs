@@ -1,8 +1,8 @@
-//! The AWS calls that the provider makes: one trait per service with the methods in use, plain request and response
-//! types, and errors classified by kind.
+//! The AWS calls that the provider makes: one trait per service with only the methods in use, plain request and
+//! response types, and errors classified by kind.
 //!
-//! A method returns the complete result. The implementation of a trait does pagination, retries and signing. This
-//! module has no logic of Karpenter.
+//! Every method returns the complete result: the implementation of the trait does pagination, retries and signing. This
+//! module contains no logic of Karpenter.
 
 pub mod ec2;
 pub mod eks;
@@ -31,7 +31,7 @@ pub use zonal_shift::ZonalShift;
 /// The future of an AWS call.
 pub type AwsFuture<'a, T> = BoxFuture<'a, Result<T, AwsError>>;
 
-/// One client per service.
+/// One client for each AWS service that the provider calls.
 #[derive(Clone)]
 pub struct AwsApis {
     pub ec2: Arc<dyn Ec2>,

@@ -1,9 +1,9 @@
-//! Builds the AWS provider and its controllers from AWS clients, options and the Kubernetes client. No decisions are
-//! made here.
+//! Builds the AWS provider and its controllers from AWS clients, options and the Kubernetes client. This module makes
+//! no other decisions.
 //!
-//! [`Assembly::build`] makes the AWS calls that are required at start; its errors contain a fix. The operator's stores
-//! need the provider and the provider needs the stores, so [`Assembly::attach`] connects them afterwards.
-//! [`Assembly::start`] starts the controllers of the AWS provider; the operator starts all others.
+//! [`Assembly::build`] makes the AWS calls that are required at start; its errors state a fix. The operator's stores
+//! are created with the provider, but the provider reads these stores, so [`Assembly::attach`] connects the two
+//! afterwards. [`Assembly::start`] starts the controllers of the AWS provider; the operator starts all others.
 //!
 //! Upstream: `pkg/operator/operator.go`, `pkg/controllers/controllers.go`
 
@@ -55,10 +55,10 @@ use crate::zonal_shift::{ShiftSource, ZonalShiftController, ZonalShifts};
 use deferred::{DeferredObjects, DeferredOverlays, Forwarded};
 use retry::with_retries;
 
-/// Maximum number of EC2NodeClasses that are reconciled concurrently.
+/// The maximum number of EC2NodeClasses that are reconciled at the same time.
 const CONCURRENT_CLASSES_MAX: usize = 10;
 
-/// The inputs of an [`Assembly`].
+/// The inputs of [`Assembly::build`].
 #[derive(Clone)]
 pub struct AssemblyInputs {
     pub apis: AwsApis,
@@ -67,15 +67,16 @@ pub struct AssemblyInputs {
     pub clock: Clock,
     pub options: AwsOptions,
     pub gates: FeatureGates,
-    /// Whether a launch fails if `minValues` is not satisfied (min-values-policy `Strict`).
+    /// Whether a launch fails if its instance types do not satisfy `minValues` (option `--min-values-policy` is
+    /// `Strict`).
     pub min_values_are_strict: bool,
-    /// The CA certificates that this process trusts for the API server, in base64.
+    /// The CA certificates, in base64, with which this process verifies the API server.
     pub own_ca_bundle: Option<String>,
-    /// Metrics of AWS calls, recorded by the SDK client.
+    /// The metrics of AWS calls, which the SDK client records.
     pub calls: CallMetrics,
 }
 
-/// Why the controller cannot start, with a hint how to fix it.
+/// Why the controller cannot start, with a hint on how to fix it.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     #[error(transparent)]
@@ -100,14 +101,14 @@ fn advice(error: &AwsError) -> &'static str {
     }
 }
 
-/// The provider with everything that it needs.
+/// The AWS provider and the parts that it consists of.
 pub struct Assembly {
     inputs: AssemblyInputs,
     facts: ClusterFacts,
     version: KubernetesVersion,
     version_source: VersionSource,
     shifts: ZonalShifts,
-    /// Present if zonal shift is enabled.
+    /// Reads zonal shifts; `None` if the feature is disabled.
     shift_source: Option<ShiftSource>,
     amis: Amis,
     subnets: Arc<Subnets>,
@@ -121,7 +122,7 @@ pub struct Assembly {
 }
 
 impl Assembly {
-    /// Reads what is required at start, and builds the provider. Nothing is written.
+    /// Makes the AWS calls that are required at start, and builds the provider. Nothing is written to AWS.
     pub async fn build(inputs: AssemblyInputs) -> Result<Self, StartError> {
         let AssemblyInputs { apis, region, client, clock, options, gates, .. } = &inputs;
         options.check()?;
@@ -232,17 +233,18 @@ impl Assembly {
         &self.facts
     }
 
-    /// Connects the provider with the operator's stores and metrics. Must be called once, before controllers start.
+    /// Connects the provider with the operator's stores and metrics. Must be called exactly once, before controllers
+    /// start.
     pub fn attach(&self, context: &Context) {
         if let Some(classes) = NodeClasses::of(&context.stores) {
             self.objects.set(WatchedObjects { classes, pools: context.stores.node_pools.clone() });
         }
         self.overlays.set(context.overlays.clone(), context.stores.node_pools.clone());
-        // A second registration has no effect and can be ignored.
+        // If the metrics are registered already, registering fails, which can be ignored.
         let _ = context.metrics.registry().register(Box::new(Forwarded::new(self.registry.clone())));
     }
 
-    /// Starts the controllers of the AWS provider, after the operator has started its own.
+    /// Starts the controllers of the AWS provider. The operator must have started its own controllers before.
     pub fn start(&self, operator: &mut Operator) {
         let context = operator.context().clone();
         let Some(classes) = NodeClasses::of(&context.stores) else { return };
@@ -293,7 +295,7 @@ impl Assembly {
         operator.spawn("providers.instancetype", discovery, DiscoveryController::watch, 1);
         let memory = MemoryController::new(context.clone(), types.memory().clone());
         operator.spawn("providers.instancetype.capacity", memory, MemoryController::watch, 1);
-        // These metrics are off by default, because they have tens of thousands of series.
+        // These metrics have tens of thousands of series, so they are off by default.
         if operator.options().offering_metrics {
             let offered = OfferingMetricsController::new(context.clone(), metrics, gates.reserved_capacity);
             operator.spawn("cloudprovider.metrics", offered, OfferingMetricsController::watch, 1);
@@ -347,8 +349,8 @@ impl Assembly {
     }
 }
 
-/// Reads zonal shifts before the first launch, so that no instance is launched in a shifted zone. If that fails, the
-/// controller retries; provisioning does not wait.
+/// Reads zonal shifts before the first launch, so that no instance is launched in a zone that traffic is shifted away
+/// from. If reading fails, the controller retries it; provisioning does not wait.
 async fn read_shifts(source: &ShiftSource, shifts: &ZonalShifts) {
     match source.read().await {
         Ok(answer) => shifts.replace(&answer),

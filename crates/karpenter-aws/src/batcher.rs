@@ -1,9 +1,9 @@
-//! Batches requests: requests with equal keys in one batching window become one call.
+//! Batches AWS requests: requests with equal keys that arrive within one batching window are sent as one call.
 //!
-//! As in upstream, all keys share one window. It closes when no request was added for the idle time, after the maximum
-//! time, or when it is full; then one call per key is made. With a separate window per key, requests of many NodePools
-//! that alternate would be sent in many small batches. The `execute` function given to [`Batcher::new`] makes the call
-//! and assigns responses to requests.
+//! As in upstream, requests of all keys share one window. The window closes when no request was added for the idle
+//! time, after the maximum time, or when it is full; then one call is made for each key. With a separate window for
+//! each key, alternating requests of many NodePools would be sent in many small batches. The `execute` function passed
+//! to [`Batcher::new`] makes the call and assigns responses to requests.
 //!
 //! Upstream: `pkg/batcher/batcher.go`
 
@@ -18,7 +18,7 @@ use tokio::time::Instant;
 
 use crate::api::AwsError;
 
-/// When a window closes, and the maximum number of concurrent calls.
+/// When a batching window closes, and how many calls may run at the same time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Windows {
     pub idle: Duration,
@@ -27,12 +27,12 @@ pub struct Windows {
     pub concurrent_calls_max: usize,
 }
 
-/// A closed window, for metrics.
+/// A closed batching window, for metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BatchRecord {
     pub batcher: &'static str,
     pub size: usize,
-    /// Time from the first request to the call.
+    /// The time from the window's first request to the call.
     pub waited: Duration,
 }
 
@@ -76,7 +76,8 @@ where
     R: Send + 'static,
     T: Send + 'static,
 {
-    /// `execute` makes one call for several requests and returns one response per request, in their order.
+    /// `execute` makes one call for several requests. It returns one response per request, in the order of the
+    /// requests.
     pub fn new(
         name: &'static str,
         clock: Clock,
@@ -96,7 +97,7 @@ where
         Self { shared: Arc::new(shared) }
     }
 
-    /// The response to one request. If the caller is cancelled, its request is still sent.
+    /// Adds a request to the window and waits for its response. If the caller is cancelled, the request is still sent.
     pub async fn call(&self, key: K, request: R) -> Answer<T> {
         let (sender, receiver) = oneshot::channel();
         self.add(key, request, sender);
@@ -119,7 +120,8 @@ where
         window.items += 1;
         let changed = Arc::clone(&window.changed);
         if window.items >= self.shared.windows.items_max {
-            // The task that waits for the window will find it closed, so the calls are made here.
+            // The window is full and closes here. The task that waits for it will find it closed, so the calls are made
+            // here.
             if let Some(window) = open.take() {
                 tokio::spawn(async move { shared.make_calls(window).await });
             }
@@ -137,7 +139,7 @@ impl<K: Ord, R, T> Shared<K, R, T> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until the window closes, then makes the calls.
+    /// Waits until the window closes, and then makes its calls.
     async fn watch(&self, changed: Arc<Notify>) {
         let longest = self.clock.deadline(self.windows.longest);
         let is_watched = |window: &mut Window<K, R, T>| Arc::ptr_eq(&window.changed, &changed);
@@ -162,7 +164,7 @@ impl<K: Ord, R, T> Shared<K, R, T> {
         }
     }
 
-    /// Makes one call per key.
+    /// Makes one call for each key of the window.
     async fn make_calls(&self, window: Window<K, R, T>) {
         let waited = window.opened.elapsed();
         join_all(window.by_key.into_iter().map(|(key, items)| self.make_call(key, items, waited))).await;
@@ -171,11 +173,11 @@ impl<K: Ord, R, T> Shared<K, R, T> {
     async fn make_call(&self, key: K, items: Items<R, T>, waited: Duration) {
         (self.record)(BatchRecord { batcher: self.name, size: items.len(), waited });
         let (requests, senders): (Vec<R>, Vec<_>) = items.into_iter().unzip();
-        // The semaphore is never closed.
+        // This cannot fail, because the semaphore is never closed.
         let _permit = self.permits.acquire().await;
         let answers = (self.execute)(key, requests).await;
         for (sender, answer) in senders.into_iter().zip(answers) {
-            // Fails if the caller was cancelled; the response is not needed then.
+            // Sending fails if the caller was cancelled; the response is not needed then.
             let _ = sender.send(answer);
         }
     }

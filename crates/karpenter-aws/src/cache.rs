@@ -1,8 +1,8 @@
-//! A cache with expiry, on the injected clock.
+//! A cache whose values expire, measured with the injected clock.
 //!
-//! The cache fetches nothing; on a miss the caller fetches the value (see [`crate::single_flight`]) and inserts it.
-//! Expired values are never returned by `get`, but can be kept until [`Cache::take_expired`], for values that need
-//! cleanup.
+//! The cache does not fetch values: on a miss the caller fetches the value (see [`crate::single_flight`]) and inserts
+//! it. `get` never returns expired values. For values that need cleanup, expired ones can be kept until
+//! [`Cache::take_expired`].
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -11,10 +11,10 @@ use std::time::Duration;
 use jiff::Timestamp;
 use karpenter_cluster::clock::Clock;
 
-/// Insertions remove expired values only if the cache has at least this many values.
+/// If the cache has at least this many values, an insertion removes expired ones.
 const SWEEP_AT_LEAST: usize = 64;
 
-/// Values by key with an expiry time.
+/// Values by key, each with an expiry time.
 #[derive(Debug)]
 pub struct Cache<K, V> {
     clock: Clock,
@@ -46,7 +46,7 @@ impl<K: Ord + Clone, V: Clone> Cache<K, V> {
         Self::new(clock, Duration::MAX)
     }
 
-    /// Keeps expired values until [`Cache::take_expired`].
+    /// Makes the cache keep expired values until [`Cache::take_expired`].
     pub fn keeping_expired(mut self) -> Self {
         self.keeps_expired = true;
         self
@@ -57,7 +57,7 @@ impl<K: Ord + Clone, V: Clone> Cache<K, V> {
         self.lock().entries.get(key).filter(|entry| entry.expires_at > now).map(|entry| entry.value.clone())
     }
 
-    /// Like [`Cache::get`], and restarts the TTL of the value.
+    /// Like [`Cache::get`], but the value's TTL starts again.
     pub fn get_and_renew(&self, key: &K) -> Option<V> {
         let now = self.clock.now();
         let mut state = self.lock();
@@ -84,7 +84,7 @@ impl<K: Ord + Clone, V: Clone> Cache<K, V> {
         state.entries.insert(key, Entry { value, expires_at: after(now, ttl) });
     }
 
-    /// Changes a value in place and keeps its expiry time; returns whether there is a value.
+    /// Changes a value without changing its expiry time; returns whether there is a value.
     pub fn update(&self, key: &K, change: impl FnOnce(&mut V)) -> bool {
         let now = self.clock.now();
         let mut state = self.lock();
@@ -112,7 +112,7 @@ impl<K: Ord + Clone, V: Clone> Cache<K, V> {
         fresh.map(|(key, entry)| (key.clone(), entry.value.clone())).collect()
     }
 
-    /// Removes and returns the expired values.
+    /// Removes the expired values and returns them.
     pub fn take_expired(&self) -> Vec<(K, V)> {
         let now = self.clock.now();
         let mut state = self.lock();
@@ -130,7 +130,7 @@ impl<K: Ord + Clone, V: Clone> Cache<K, V> {
     }
 
     fn lock(&self) -> MutexGuard<'_, State<K, V>> {
-        // The state is consistent after every statement, so a poisoned lock can be used.
+        // Every statement leaves the state consistent, so a poisoned lock can be used.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

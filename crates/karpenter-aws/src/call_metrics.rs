@@ -1,7 +1,7 @@
-//! Metrics of AWS calls: count, status code, duration and retries, with upstream's names (`aws_sdk_go_…`). They are the
-//! first place to look for throttling.
+//! Metrics of AWS calls, under upstream's names (`aws_sdk_go_…`): count, status code, duration and retries. To find out
+//! whether AWS throttles the controller, start with these metrics.
 //!
-//! The SDK client records the calls; nothing is measured here.
+//! The SDK client measures calls and records them here.
 //!
 //! Upstream: `pkg/operator/operator.go`
 
@@ -12,10 +12,10 @@ use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, Opts, Registry, exp
 
 const LABELS: [&str; 3] = ["service", "action", "code"];
 const RETRY_BUCKETS: [f64; 11] = [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0];
-/// The buckets of the duration histogram in seconds: start, factor and number.
+/// The buckets of the duration histogram: first bound in seconds, factor, and number of buckets.
 const DURATION_BUCKETS: (f64, f64, usize) = (0.01, 1.5, 20);
 
-/// Clones count into the same series.
+/// The metrics of AWS calls. All clones count into the same series.
 #[derive(Debug, Clone)]
 pub struct CallMetrics {
     requests: IntCounterVec,
@@ -25,14 +25,14 @@ pub struct CallMetrics {
     retries: HistogramVec,
 }
 
-/// A finished call or a finished attempt of a call.
+/// A finished call, or one finished attempt of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CallRecord<'a> {
-    /// AWS's name for the service, such as `EC2`.
+    /// The service by AWS's name, such as `EC2`.
     pub service: &'a str,
     /// For example `CreateFleet`.
     pub action: &'a str,
-    /// The HTTP status of the response; 0 without a response.
+    /// The HTTP status of the response; 0 if there was no response.
     pub status: u16,
     pub took: Duration,
 }
@@ -75,7 +75,7 @@ impl CallMetrics {
         }
     }
 
-    /// Exports the metrics. A second registration has no effect.
+    /// Adds the metrics to a registry. Adding them again has no effect.
     pub fn register(&self, registry: &Registry) {
         let all: [Box<dyn Collector>; 5] = [
             Box::new(self.requests.clone()),
@@ -89,7 +89,7 @@ impl CallMetrics {
         }
     }
 
-    /// The number of calls and of attempts.
+    /// The number of calls, and the number of attempts.
     pub fn counts(&self, service: &str, action: &str, code: &str) -> (u64, u64) {
         let labels = [service, action, code];
         (self.requests.with_label_values(&labels).get(), self.attempts.with_label_values(&labels).get())
@@ -103,7 +103,7 @@ impl CallMetrics {
         self.attempt_duration.with_label_values(&labels).observe(call.took.as_secs_f64());
     }
 
-    /// Records a finished call with its number of attempts; the status is that of the last attempt.
+    /// Records a finished call and its number of attempts. The status is that of the last attempt.
     pub fn record_call(&self, call: CallRecord<'_>, attempts: u32) {
         let code = call.status.to_string();
         let labels = [call.service, call.action, code.as_str()];

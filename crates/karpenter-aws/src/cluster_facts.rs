@@ -1,8 +1,8 @@
-//! Properties of the cluster that the user data of nodes needs, read once at start: API server endpoint, CA bundle
-//! and DNS address.
+//! Properties of the cluster that user data of nodes contains: API server endpoint, CA bundle and address of the
+//! cluster DNS. They are read once at start.
 //!
-//! These facts do not change during the life of a cluster, so they are not watched. The service CIDR is read on first
-//! use, because only AL2023 needs it.
+//! The properties do not change during the life of a cluster, so they are not watched. The service CIDR is read only
+//! when it is first needed, because only AL2023 needs it.
 //!
 //! Upstream: `pkg/operator/operator.go`
 
@@ -16,28 +16,28 @@ use kube::api::Api;
 use crate::api::{AwsError, Eks};
 use crate::options::AwsOptions;
 
-/// The endpoints of a cluster.
+/// The properties of a cluster that nodes need to join it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ClusterFacts {
     pub name: String,
     pub region: String,
     /// URL of the API server.
     pub endpoint: String,
-    /// CA certificates of the API server, in base64; absent if unknown.
+    /// The CA certificates of the API server, in base64; absent if unknown.
     pub ca_bundle: Option<String>,
-    /// Address of the cluster DNS; absent without a kube-dns service.
+    /// The address of the cluster DNS; absent if there is no service kube-dns.
     pub dns_ip: Option<IpAddr>,
 }
 
 impl ClusterFacts {
-    /// Whether the Services, and therefore the nodes, have IPv6 addresses.
+    /// Whether Services, and therefore nodes, have IPv6 addresses.
     pub fn is_ipv6(&self) -> bool {
         self.dns_ip.is_some_and(|ip| ip.is_ipv6())
     }
 }
 
-/// Reads the properties of the cluster. `own_ca_bundle`: the CA certificates that this process trusts for the API
-/// server, in base64.
+/// Reads the properties of the cluster. `own_ca_bundle` are the CA certificates, in base64, with which this process
+/// verifies the API server.
 pub async fn discover(
     options: &AwsOptions,
     region: &str,
@@ -75,7 +75,7 @@ async fn endpoint_from_eks(name: &str, eks: &dyn Eks) -> Result<String, AwsError
     })
 }
 
-/// Clusters with another DNS have no such service; that is not an error.
+/// Reads the address of the service kube-dns. A cluster with another DNS has no such service, which is not an error.
 async fn dns_ip(client: &Client) -> Option<IpAddr> {
     let services: Api<Service> = Api::namespaced(client.clone(), "kube-system");
     let service = match services.get_opt("kube-dns").await {
@@ -88,7 +88,7 @@ async fn dns_ip(client: &Client) -> Option<IpAddr> {
     service?.spec?.cluster_ip?.parse().ok()
 }
 
-/// The service CIDR, read from EKS once.
+/// The service CIDR of the cluster, which is read from EKS once.
 #[derive(Clone)]
 pub struct ClusterCidr {
     eks: Arc<dyn Eks>,
@@ -101,7 +101,7 @@ impl ClusterCidr {
         Self { eks, cluster: cluster.to_owned(), known: Arc::default() }
     }
 
-    /// The CIDR, if it was read.
+    /// The CIDR; `None` if it was not read yet.
     pub fn get(&self) -> Option<String> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

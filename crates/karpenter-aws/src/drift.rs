@@ -1,8 +1,8 @@
-//! Drift of a NodeClaim from its EC2NodeClass, with upstream's reasons in upstream's order.
+//! Decides whether a NodeClaim drifted from its EC2NodeClass, with upstream's reasons in upstream's order.
 //!
-//! Checks without an AWS call come first. If the class's status does not have the needed values yet, the result is an
-//! error and the check is retried; the NodeClaim is not reported as drifted. Disruption of drifted nodes is decided
-//! elsewhere.
+//! Checks that need no AWS call come first. If the node class's status lacks values that a check needs, the result is
+//! an error: the check is retried, and the NodeClaim does not count as drifted. Other crates decide when drifted nodes
+//! are disrupted.
 //!
 //! Upstream: `pkg/cloudprovider/drift.go`
 
@@ -22,10 +22,10 @@ use crate::node_class::image_of_type;
 
 pub use live::LiveDrift;
 
-/// Why a NodeClaim is drifted.
+/// The reason why a NodeClaim is drifted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Drift {
-    /// A field of the class's spec that is part of the hash changed.
+    /// A field of the node class's spec changed that is part of the drift hash.
     NodeClass,
     Ami,
     SecurityGroup,
@@ -47,7 +47,7 @@ impl Drift {
     }
 }
 
-/// A value that is not known yet, so that drift cannot be decided.
+/// A value that is not known yet, so the check for drift must be retried.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MissingInput {
     #[error("calculating ami drift, finding node instance type (instance-type={0})")]
@@ -73,12 +73,12 @@ impl From<MissingInput> for CloudError {
 pub struct InstanceFacts {
     pub security_group_ids: BTreeSet<String>,
     pub subnet_id: Option<String>,
-    /// Set only for instances in reserved capacity.
+    /// The id of the instance's capacity reservation; `None` for an instance that is not in reserved capacity.
     pub reservation_id: Option<String>,
 }
 
-/// Whether the spec changed since the NodeClaim was created. False if a hash is missing or the hash versions differ,
-/// because such hashes cannot be compared.
+/// Whether the node class's spec changed since the NodeClaim was created, by comparing hashes. False if a hash is
+/// missing, or if the hash versions differ, because such hashes cannot be compared.
 pub fn has_spec_changed(claim: &NodeClaim, class: &EC2NodeClass) -> bool {
     let key = labels::AWS_ANNOTATION_NODE_CLASS_HASH;
     let version = labels::AWS_ANNOTATION_NODE_CLASS_HASH_VERSION;
@@ -95,8 +95,8 @@ pub fn has_spec_changed(claim: &NodeClaim, class: &EC2NodeClass) -> bool {
     }
 }
 
-/// Whether a new instance of the same type would boot another AMI. `instance_type`: the NodeClaim's type, if it is
-/// offered.
+/// Whether a new instance of the same type would boot another AMI. `instance_type` is the NodeClaim's type; `None` if
+/// it is no longer offered.
 pub fn has_image_changed(
     claim: &NodeClaim,
     class: &EC2NodeClass,
@@ -115,17 +115,17 @@ pub fn has_image_changed(
     Ok(image_of_type(&instance_type.requirements, images).is_none_or(|image| image.id != booted))
 }
 
-/// The result of a comparison.
+/// The result of comparing an instance with its node class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Comparison {
     Drifted(Drift),
     Same,
-    /// The instance runs in a reservation that the class no longer selects. Reserved instances can become on-demand, so
-    /// the cached instance may be outdated, and the instance must be read from EC2 first.
+    /// The instance must be read from EC2 before deciding: it runs in a reservation that the node class no longer
+    /// selects. A reserved instance can become an on-demand instance, so the cached instance may be outdated.
     ReadFresh,
 }
 
-/// Compares the instance with the class. `is_fresh`: the instance was just read from EC2.
+/// Compares the instance with the node class. `is_fresh` states that the instance was just read from EC2.
 pub fn compare(
     claim: &NodeClaim,
     class: &EC2NodeClass,
@@ -167,23 +167,23 @@ fn status(class: &EC2NodeClass) -> &EC2NodeClassStatus {
     class.status.as_ref().unwrap_or(&EMPTY)
 }
 
-/// The inputs of the drift check.
+/// Where the drift check gets its inputs from.
 pub trait Facts: Send + Sync {
-    /// The instance type of the NodeClaim among those that are offered with the class.
+    /// The instance type of the NodeClaim; `None` if the node class no longer offers it.
     fn instance_type<'a>(
         &'a self,
         claim: &'a NodeClaim,
         class: &'a EC2NodeClass,
     ) -> CloudFuture<'a, Option<InstanceType>>;
 
-    /// The instance of the NodeClaim; with `is_fresh`, read from EC2 instead of the cache.
+    /// The instance of the NodeClaim. With `is_fresh`, it is read from EC2 instead of the cache.
     fn machine<'a>(&'a self, claim: &'a NodeClaim, is_fresh: bool) -> CloudFuture<'a, InstanceFacts>;
 
-    /// The placement group that the class selects.
+    /// The id of the placement group that the node class selects.
     fn placement_group_id<'a>(&'a self, class: &'a EC2NodeClass) -> CloudFuture<'a, Option<String>>;
 }
 
-/// The first reason for drift, if there is one.
+/// The first reason why the NodeClaim is drifted; `None` if it is not.
 pub async fn find(
     claim: &NodeClaim,
     class: &EC2NodeClass,

@@ -1,10 +1,10 @@
-//! A fake of AWS in memory that implements the traits of [`crate::api`], for tests and demonstrations.
+//! A fake of AWS in memory. It implements the traits of [`crate::api`] for tests and demonstrations.
 //!
 //! The fake contains no logic of Karpenter. Instance types, zones and prices come from the embedded catalog. Ids are
 //! numbered, time comes from the injected clock, and nothing is random, so the same calls in the same order give the
-//! same results. An instance becomes visible some time after its launch, then runs, and is terminated some time after
-//! the request to terminate it. Between calls a test can change everything in the [`World`], and it can make any call
-//! fail.
+//! same results. An instance becomes visible some time after its launch and is running later; some time after a request
+//! to terminate it, it is terminated. Between calls a test can change everything in the [`World`], and it can make any
+//! call fail.
 
 mod ec2;
 mod fleets;
@@ -26,7 +26,7 @@ use crate::api::{AwsApis, AwsError, AwsFuture};
 pub use instances::FakeInstance;
 pub use world::{Pool, QueuedMessage, StoredTemplate, World};
 
-/// The calls of the fake, by AWS's name of the operation.
+/// The calls that the fake supports, by AWS's names of the operations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Call {
     CheckAccess,
@@ -80,7 +80,7 @@ struct State {
 }
 
 impl FakeAws {
-    /// A region with a subnet per zone, a security group, images and a cluster; see [`World::new`].
+    /// A fake region with a subnet in each zone, a security group, AMIs and a cluster; see [`World::new`].
     pub fn new(clock: Clock, region: &str) -> Arc<Self> {
         Self::with_world(clock, World::new(region))
     }
@@ -98,7 +98,7 @@ impl FakeAws {
         Arc::new(Self { clock, state: Mutex::new(state), message_came: Notify::new() })
     }
 
-    /// The clients of all services, backed by this fake.
+    /// Clients for all services; their calls go to this fake.
     pub fn apis(self: &Arc<Self>) -> AwsApis {
         AwsApis {
             ec2: Arc::clone(self) as _,
@@ -111,17 +111,17 @@ impl FakeAws {
         }
     }
 
-    /// Reads or changes the state.
+    /// Gives access to the state of the fake, to read or change it.
     pub fn world<T>(&self, access: impl FnOnce(&mut World) -> T) -> T {
         access(&mut self.lock().world)
     }
 
-    /// Makes the next calls of this kind fail, one per error, in this order.
+    /// Makes the next calls of this kind fail: the first with the first error, the second with the second, and so on.
     pub fn fail_next(&self, call: Call, errors: impl IntoIterator<Item = AwsError>) {
         self.lock().faults.entry(call).or_default().extend(errors);
     }
 
-    /// Makes all calls of this kind fail until `error` is `None`.
+    /// Makes all calls of this kind fail with `error`; with `None`, they succeed again.
     pub fn fail_always(&self, call: Call, error: Option<AwsError>) {
         let mut state = self.lock();
         match error {
@@ -130,12 +130,12 @@ impl FakeAws {
         };
     }
 
-    /// Sets the duration of every call.
+    /// Sets how long every call takes.
     pub fn set_latency(&self, latency: Duration) {
         self.lock().latency = latency;
     }
 
-    /// All calls so far, in order.
+    /// All calls so far, in the order in which they were made.
     pub fn calls(&self) -> Vec<Call> {
         self.lock().calls.clone()
     }
@@ -145,8 +145,8 @@ impl FakeAws {
         self.lock().calls.iter().filter(|made| **made == call).count()
     }
 
-    /// The maximum number of concurrent calls since the last [`FakeAws::forget_calls`]. A real client would use one
-    /// connection for each.
+    /// The maximum number of calls that ran at the same time since the last [`FakeAws::forget_calls`]. A real client
+    /// would use one connection for each.
     pub fn concurrent_calls_max(&self) -> usize {
         self.lock().concurrent_calls_max
     }
@@ -157,7 +157,7 @@ impl FakeAws {
         state.concurrent_calls_max = state.under_way;
     }
 
-    /// Sends a message to a queue; the queue is created if it does not exist.
+    /// Sends a message to a queue; if the queue does not exist, creates it.
     pub fn send_message(&self, queue_name: &str, body: impl Into<String>) {
         let now = self.clock.now();
         self.lock().world.send_message(queue_name, body.into(), now);
@@ -168,8 +168,8 @@ impl FakeAws {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes one call: records it, waits for the configured latency, returns the configured error if there is one, and
-    /// otherwise applies `act` to the state.
+    /// Makes one call: records the call, waits for the configured latency, and returns the configured error if there is
+    /// one; otherwise applies `act` to the state.
     fn call<'a, T: Send + 'a>(
         &'a self,
         call: Call,
@@ -201,7 +201,7 @@ impl FakeAws {
     }
 }
 
-/// Counts a call as concurrent until it is finished or cancelled.
+/// Counts a call as running until it is finished or cancelled.
 struct InFlight<'a>(&'a FakeAws);
 
 impl Drop for InFlight<'_> {

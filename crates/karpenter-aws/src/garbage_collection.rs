@@ -1,5 +1,5 @@
-//! Garbage collection of AWS resources: instances without a NodeClaim, unused instance profiles, and unused launch
-//! templates.
+//! Garbage collection of AWS resources: instances without a NodeClaim, and instance profiles and launch templates that
+//! are no longer used.
 //!
 //! Upstream: `pkg/controllers/nodeclaim/garbagecollection`, `pkg/controllers/nodeclass/garbagecollection`
 

@@ -1,5 +1,4 @@
-//! The operations on instances that background controllers need, as a narrow trait; the implementation decides about
-//! caching.
+//! The calls on instances that background controllers make, as a small trait; its implementation decides about caching.
 
 use std::sync::Arc;
 
@@ -8,10 +7,10 @@ use crate::api::{AwsFuture, Tags};
 use crate::instances::{Freshness, Instances};
 
 pub trait InstanceCalls: Send + Sync + 'static {
-    /// All instances of this cluster that are not terminated.
+    /// Lists all instances of this cluster that are not terminated.
     fn list(&self) -> AwsFuture<'_, Vec<Ec2Instance>>;
 
-    /// An instance, read from EC2.
+    /// Reads one instance from EC2, not from the cache.
     fn get<'a>(&'a self, instance_id: &'a str) -> AwsFuture<'a, Ec2Instance>;
 
     fn terminate<'a>(&'a self, instance_id: &'a str) -> AwsFuture<'a, ()>;
@@ -42,12 +41,12 @@ impl InstanceCalls for Instances {
     }
 }
 
-/// The `spec.providerID` of the instance's Node.
+/// The `spec.providerID` of the Node of an instance.
 pub fn provider_id(instance: &Ec2Instance) -> String {
     format!("aws:///{}/{}", instance.zone, instance.id)
 }
 
-/// The instance id in a provider id.
+/// The instance id that a provider id contains; `None` if it is not an AWS provider id.
 pub fn instance_id(provider_id: &str) -> Option<&str> {
     let (_, id) = provider_id.strip_prefix("aws:///")?.rsplit_once('/')?;
     Some(id).filter(|id| !id.is_empty())

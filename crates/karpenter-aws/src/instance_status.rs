@@ -1,8 +1,8 @@
-//! Detects instances that EC2 reports as impaired or for which it has scheduled an event.
+//! Finds instances that EC2 reports as impaired or for which EC2 has scheduled an event.
 //!
-//! The controller queries EC2 every minute. A failed status check counts after two minutes; a scheduled event counts
-//! immediately, because it is about the host. Checks of EBS volumes are ignored, because it is unknown whether a node
-//! depends on the volume. [`crate::interruption`] deletes the NodeClaims.
+//! The controller queries EC2 every minute. A failed status check counts after two minutes. A scheduled event counts
+//! immediately, because it concerns the host. Checks of EBS volumes are ignored, because it is unknown whether the node
+//! depends on the volume. [`crate::interruption`] deletes the NodeClaims of the instances found.
 //!
 //! Upstream: `pkg/providers/instancestatus`
 
@@ -28,7 +28,7 @@ const EVENT_CODES: [&str; 5] =
     ["instance-reboot", "system-reboot", "system-maintenance", "instance-retirement", "instance-stop"];
 const FAILED: &str = "failed";
 
-/// The failed check or scheduled event that makes an instance unhealthy; the names are values of the metrics label.
+/// The failed check or scheduled event that makes an instance unhealthy. The names are values of a metrics label.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Category {
     InstanceStatus,
@@ -54,7 +54,7 @@ impl Category {
     }
 }
 
-/// The queries. The filters of one query must all match, so alternatives need several queries.
+/// The EC2 queries. All filters of one query must match, so each alternative needs its own query.
 pub fn queries() -> [InstanceStatusQuery; 3] {
     [
         InstanceStatusQuery::InstanceImpaired,
@@ -63,7 +63,7 @@ pub fn queries() -> [InstanceStatusQuery; 3] {
     ]
 }
 
-/// The unhealthy instances with their categories. An instance may be in the results of several queries.
+/// The unhealthy instances, each with its categories. An instance may be in the results of several queries.
 pub fn unhealthy(statuses: &[InstanceStatus], now: Timestamp) -> BTreeMap<String, BTreeSet<Category>> {
     let mut found: BTreeMap<String, BTreeSet<Category>> = BTreeMap::new();
     for status in statuses {
@@ -81,19 +81,19 @@ pub fn unhealthy(statuses: &[InstanceStatus], now: Timestamp) -> BTreeMap<String
     found
 }
 
-/// A failed check without a start time counts as failed for long enough.
+/// Whether the check failed for long enough; a failed check without a start time counts.
 fn is_failed(check: &StatusCheck, now: Timestamp) -> bool {
     check.status == FAILED && check.impaired_since.is_none_or(|at| since(now, at) >= UNHEALTHY_AFTER)
 }
 
-/// Finished events stay in the list for a week, with a marker in their description.
+/// Whether the event is still to come. EC2 lists finished events for another week, with a marker in their description.
 fn is_ahead(event: &ScheduledEvent) -> bool {
     let is_over = ["[Completed]", "[Canceled]"].iter().any(|word| event.description.starts_with(word));
     EVENT_CODES.contains(&event.code.as_str()) && !is_over
 }
 
-/// The delay to the next query after `failures` consecutive failures. A missing permission may be granted at any
-/// time, so the query is retried with increasing back-off.
+/// The delay before the next query, given the number of consecutive failures. A missing permission may be granted at
+/// any time, so even that error is retried, with increasing back-off.
 pub fn next_delay(failure: Option<ErrorKind>, failures: u32) -> Duration {
     let doubled = |first: Duration, max: Duration| {
         first.saturating_mul(1 << failures.saturating_sub(1).min(16)).min(max)

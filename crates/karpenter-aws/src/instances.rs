@@ -1,9 +1,9 @@
-//! Reads, tags and terminates the instances of the cluster, through a cache.
+//! Reads, tags and terminates the instances of the cluster. A cache holds the instances that were read.
 //!
-//! Instances are cached from the last list; a caller can request a fresh read. Describe and terminate requests are
-//! batched; requests that a batched call did not answer are repeated one by one, because one unknown id fails the whole
-//! call. During a zonal shift, EC2 is not called for instances of the shifted zone: calls would add load to an impaired
-//! zone.
+//! Instances are cached from the last list; a caller can request that an instance is read again. Requests to describe
+//! and to terminate are batched. One unknown id fails a whole call, so requests that a batched call did not answer are
+//! repeated one by one. During a zonal shift, no EC2 calls are made for instances of the shifted zone, because they
+//! would add load to an impaired zone.
 //!
 //! Upstream: `pkg/providers/instance/instance.go`, `pkg/batcher`
 
@@ -33,19 +33,19 @@ const WINDOWS: Windows = Windows {
     concurrent_calls_max: 100,
 };
 
-/// Maximum number of concurrent single calls: each uses a connection.
+/// The maximum number of single calls at the same time, because each uses a connection.
 const CONCURRENT_SINGLE_CALLS_MAX: usize = 50;
 
-/// Whether a cached instance is acceptable.
+/// Whether the caller accepts an instance from the cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Freshness {
     /// The cached instance.
     Cached,
-    /// The instance must be read from EC2.
+    /// The caller needs the instance as read from EC2 now.
     Fresh,
 }
 
-/// The instances of one cluster. Clones share the cache.
+/// The instances of one cluster. All clones share the cache.
 #[derive(Clone)]
 pub struct Instances {
     ec2: Arc<dyn Ec2>,
@@ -101,7 +101,7 @@ impl Instances {
         }
     }
 
-    /// An instance that is not terminated; an error of kind `NotFound` if there is none.
+    /// Returns an instance unless it is terminated; if there is no such instance, an error of kind `NotFound`.
     pub async fn get(&self, id: &str, freshness: Freshness) -> Result<Arc<Ec2Instance>, AwsError> {
         let key = id.to_owned();
         if let Some(known) = self.known.get(&key)
@@ -148,7 +148,8 @@ impl Instances {
         Ok(found)
     }
 
-    /// Terminates an instance. `Ok` while it is terminating; an error of kind `NotFound` once it is terminated.
+    /// Terminates an instance. The result is `Ok` until the instance is terminated, and then an error of kind
+    /// `NotFound`.
     pub async fn terminate(&self, id: &str) -> Result<(), AwsError> {
         let instance = self.get(id, Freshness::Fresh).await?;
         if self.is_shifted(&instance) {
@@ -196,8 +197,9 @@ fn shifted(instance: &Ec2Instance, what: &str) -> AwsError {
 
 type Found = Result<Option<Arc<Ec2Instance>>, AwsError>;
 
-/// One result per id, in their order. The query includes terminated instances, which EC2 returns for about an hour:
-/// so one call separates them from unknown ids, and a fleet that terminates does not cause a call per instance.
+/// Returns one result per id, in the order of the ids. The query includes terminated instances, which EC2 returns for
+/// about an hour. So one call distinguishes them from unknown ids, and many terminating instances do not cause a call
+/// each.
 async fn describe_batch(ec2: &dyn Ec2, ids: &[String]) -> Vec<Found> {
     let unique: BTreeSet<&String> = ids.iter().collect();
     let mut answers: BTreeMap<String, Found> = BTreeMap::new();
@@ -211,7 +213,8 @@ async fn describe_batch(ec2: &dyn Ec2, ids: &[String]) -> Vec<Found> {
             );
         }
         Err(error) if is_single => return vec![Err(error); ids.len()],
-        // Single calls after a throttled call would cause more throttling.
+        // After a throttled call, single calls would cause more throttling; after a missing permission, they would fail
+        // as well.
         Err(error) if error.is_throttled() || error.is_unauthorized() => return vec![Err(error); ids.len()],
         Err(_) => {}
     }
@@ -230,7 +233,7 @@ async fn one_by_one<T, F: Future<Output = T>>(ids: &[String], ask: impl Fn(Strin
     stream::iter(ids.iter().cloned().map(ask)).buffered(CONCURRENT_SINGLE_CALLS_MAX).collect().await
 }
 
-/// Lists all states explicitly: EC2 throttles calls without a filter earlier.
+/// A query for instances in any state. All states are listed, because EC2 throttles calls without a filter sooner.
 fn of_any_state(ids: Vec<String>) -> InstanceQuery {
     InstanceQuery { ids, tags: Vec::new(), states: InstanceState::ALL.to_vec() }
 }
@@ -239,7 +242,7 @@ fn unless_terminated(instance: Ec2Instance) -> Option<Arc<Ec2Instance>> {
     (instance.state != InstanceState::Terminated).then(|| Arc::new(instance))
 }
 
-/// One result per id, in their order.
+/// Returns one result per id, in the order of the ids.
 async fn terminate_batch(ec2: &dyn Ec2, ids: &[String]) -> Vec<Result<(), AwsError>> {
     let unique: BTreeSet<&String> = ids.iter().collect();
     let all: Vec<String> = unique.iter().map(ToString::to_string).collect();

@@ -1,8 +1,9 @@
-//! Interruption handling: deletes NodeClaims whose instances EC2 interrupts, so that their nodes are drained in time.
+//! Handling of interruptions: when EC2 interrupts an instance, deletes its NodeClaim, so that the node is drained in
+//! time.
 //!
-//! [`queue`] receives messages, [`message`] parses them, [`decide`] has the reaction to each kind, and [`Handler`]
-//! applies it to the NodeClaims of the instances. Handling is idempotent: a terminating NodeClaim is not deleted again,
-//! and events are not repeated.
+//! [`queue`] receives messages, [`message`] parses them, [`decide`] defines the reaction to each kind of message, and
+//! [`Handler`] applies the reaction to the NodeClaims of the instances. A message may be handled twice without harm: a
+//! terminating NodeClaim is not deleted again, and events are not repeated.
 //!
 //! Upstream: pkg/controllers/interruption (karpenter-provider-aws)
 
@@ -30,20 +31,20 @@ use self::decide::{EventText, Reaction, Termination, reaction};
 use self::message::Kind;
 pub use self::metrics::InterruptionMetrics;
 
-/// Maximum number of concurrent event publications. Events are published in the background, so that they do not delay
-/// deletions.
+/// The maximum number of events that are published at the same time. Events are published in the background, so that
+/// they do not delay deletions.
 const CONCURRENT_EVENTS_MAX: usize = 32;
 
 /// Marks capacity as unavailable for launches after an interruption.
 pub trait Feedback: Send + Sync + 'static {
-    /// A spot instance was interrupted: its spot offering becomes unavailable for some minutes.
+    /// Called when a spot instance was interrupted: its spot offering becomes unavailable for some minutes.
     fn mark_spot_unavailable(&self, instance_type: &str, zone: &str);
 
-    /// A capacity reservation was interrupted: it has no available capacity.
+    /// Called when a capacity reservation was interrupted: the reservation counts as full.
     fn mark_reservation_exhausted(&self, reservation_id: &str);
 }
 
-/// Applies the reaction to a message to the NodeClaims of an instance. Clones share all state.
+/// Applies the reaction to a message to the NodeClaims of an instance. All clones share their state.
 #[derive(Clone)]
 pub struct Handler {
     context: Context,
@@ -66,8 +67,8 @@ impl Handler {
         &self.metrics
     }
 
-    /// Acts on every managed NodeClaim of the instance; returns whether there is one. `queue` is the name of the queue,
-    /// for the log.
+    /// Handles a message for every managed NodeClaim of the instance; returns whether there is one. `queue` is the name
+    /// of the queue, for the log.
     pub async fn handle(&self, kind: Kind, instance_id: &str, queue: Option<&str>) -> kube::Result<bool> {
         let reaction = reaction(kind);
         let Context { stores, .. } = &self.context;
@@ -89,7 +90,7 @@ impl Handler {
         node: Option<&Arc<Node>>,
         queue: Option<&str>,
     ) -> kube::Result<()> {
-        // Capacity is marked as unavailable before the NodeClaim is deleted, so that its replacement avoids it.
+        // Capacity is marked as unavailable before the NodeClaim is deleted, so that the replacement does not use it.
         self.mark_unavailable(reaction, claim);
         if let Some(event) = reaction.event {
             self.publish(event, event.message, event.message, claim, node);
@@ -140,7 +141,7 @@ impl Handler {
         self.context.metrics.nodeclaims_disrupted.with_label_values(&series).inc();
     }
 
-    /// Publishes an event for the NodeClaim and its Node in the background.
+    /// Publishes an event for the NodeClaim and for its Node, in the background.
     fn publish(
         &self,
         event: EventText,
@@ -154,7 +155,7 @@ impl Handler {
         let notices: Vec<ObjectEvent> = std::iter::once(on_claim).chain(on_node).collect();
         let (recorder, event_permits) = (self.context.recorder.clone(), self.event_permits.clone());
         tokio::spawn(async move {
-            // The semaphore is never closed, so this cannot fail.
+            // This cannot fail, because the semaphore is never closed.
             let _permit = event_permits.acquire().await;
             for object_event in notices {
                 recorder.publish(object_event).await;

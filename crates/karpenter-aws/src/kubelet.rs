@@ -1,8 +1,8 @@
-//! `spec.kubelet` of an EC2NodeClass: parsing, validation, and resolution for one instance type.
+//! `spec.kubelet` of an EC2NodeClass: parsing, validation, and the values for one instance type.
 //!
-//! The CRD schema accepts any object in `spec.kubelet`, so all rules are here. Some values may be CEL expressions over
-//! an instance type (feature gate `NodeClassCEL`). `karpenter-userdata` renders the settings into user data;
-//! `karpenter-catalog` computes the overhead of a node from them.
+//! The CRD schema accepts any object in `spec.kubelet`, so all rules are in this module. Some values may be CEL
+//! expressions over an instance type (feature gate `NodeClassCEL`). `karpenter-userdata` writes the settings into user
+//! data; `karpenter-catalog` computes a node's overhead from them.
 
 mod class;
 mod expression;

@@ -1,10 +1,10 @@
-//! Launches the EC2 instance of a NodeClaim: filters instance types, ensures launch templates, calls `CreateFleet` and
-//! marks offerings unavailable that EC2 could not launch.
+//! Launches the EC2 instance of a NodeClaim: selects instance types, ensures launch templates, calls `CreateFleet`, and
+//! marks offerings that EC2 could not launch as unavailable.
 //!
 //! The decisions are pure functions in [`filters`], [`template_groups`], [`template_data`], [`fleet`] and [`errors`];
 //! this file calls them in order and makes the AWS calls. If EC2 reports that a launch template does not exist, the
-//! launch is retried once; every other failure is returned to the caller. Provider ids and termination are not handled
-//! here.
+//! launch is retried once. Every other failure is returned to the caller. Other modules convert provider ids and
+//! terminate instances.
 //!
 //! Upstream: `pkg/providers/instance`, `pkg/providers/launchtemplate`
 
@@ -55,19 +55,20 @@ use template_data::{TemplateInput, template_data};
 use template_groups::{KubeletConfigs, TemplateGroup, template_groups};
 use templates::LaunchTemplates;
 
-/// How long equal `CreateFleet` requests are collected before they become one call.
+/// How long equal `CreateFleet` requests are collected before they are sent as one call.
 const FLEET_WINDOWS: Windows = Windows {
     idle: Duration::from_millis(35),
     longest: Duration::from_secs(1),
     items_max: 1000,
     concurrent_calls_max: 100,
 };
-/// A warning is logged if a claim that allows spot falls back to on-demand with fewer instance types than this.
+/// If a NodeClaim that allows spot is launched as on-demand and has fewer instance types than this, a warning is
+/// logged.
 const RECOMMENDED_TYPES_MIN: usize = 5;
 const ENCLAVE_RESOURCE: &str = "eks.amazonaws.com/nitro-sandbox";
 const TEMPLATES_FAILED: &str = "Error getting launch template configs";
 
-/// Dependencies and settings of a [`Launcher`].
+/// The modules and settings that a [`Launcher`] uses.
 #[derive(Clone)]
 pub struct LaunchParts {
     pub ec2: Arc<dyn Ec2>,
@@ -81,27 +82,27 @@ pub struct LaunchParts {
     pub placement_groups: PlacementGroups,
     pub kubelet_configs: Arc<dyn KubeletConfigs>,
     pub metrics: LaunchMetrics,
-    /// Publishes events on NodeClaims; `None` without a cluster.
+    /// Publishes events on NodeClaims; `None` if there is no cluster.
     pub recorder: Option<Recorder>,
     pub settings: LaunchSettings,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LaunchSettings {
-    /// The feature gate ReservedCapacity.
+    /// Whether the feature gate ReservedCapacity is on.
     pub reserved_capacity: bool,
-    /// Whether a launch fails if the remaining instance types do not satisfy `minValues`.
+    /// Whether a launch fails if the instance types left after filtering do not satisfy `minValues`.
     pub min_values_are_strict: bool,
 }
 
-/// Launches instances. Clones share their state.
+/// Launches instances. All clones share their state.
 #[derive(Clone)]
 pub struct Launcher {
     parts: LaunchParts,
     fleets: Batcher<String, CreateFleet, FleetResponse>,
 }
 
-/// The inputs of one launch; a retry uses the same ones.
+/// The inputs of one launch, which a retry uses again.
 struct Launch<'a> {
     class: &'a EC2NodeClass,
     claim: &'a NodeClaim,
@@ -117,15 +118,16 @@ struct Launch<'a> {
 /// The answer to a `CreateFleet` call.
 #[derive(Clone)]
 struct FleetResponse {
-    /// When the call was made. Reservation counts that EC2 reports after this time include the launched instances.
+    /// When the call was made. Reservation counts that EC2 reports later than this already include the launched
+    /// instances.
     requested_at: Timestamp,
     answer: FleetAnswer,
 }
 
-/// The result of one attempt to launch, unless it failed with an error that is not retried.
+/// The result of one attempt to launch; errors that are not retried are not included.
 enum AttemptOutcome {
     Launched(Box<ProviderInstance>),
-    /// EC2 does not have the launch templates; the next attempt creates them again.
+    /// EC2 does not have the launch templates, so the next attempt creates them again.
     TemplatesNotFound(CloudError),
 }
 
@@ -145,15 +147,16 @@ impl Launcher {
         &self.parts.templates
     }
 
-    /// Deletes the launch templates and the metric series of a deleted node class.
+    /// Deletes the launch templates of a deleted node class and its metric series.
     pub async fn forget_class(&self, class_name: &str) -> Result<(), AwsError> {
         self.parts.templates.delete_all(class_name).await?;
-        // The series does not exist if nothing was launched with the class.
+        // If nothing was launched with the node class, the series does not exist and removing it fails, which can be
+        // ignored.
         let _ = self.parts.metrics.user_data_bytes.remove_label_values(&[class_name]);
         Ok(())
     }
 
-    /// Launches one instance of one of `types`. The caller checks that the class is ready
+    /// Launches one instance of any of the instance types `types`. The caller must check that the node class is ready
     /// ([`crate::node_class::readiness`]).
     pub async fn launch(
         &self,
@@ -196,8 +199,8 @@ impl Launcher {
         Ok(Launch { class, claim, constraints, candidates, capacity_type, tenancy, group, partition, tags })
     }
 
-    /// The placement group and partition to launch into. If the class selects a group that does not exist, the launch
-    /// fails, because instances of that class must not run outside of the group.
+    /// The placement group and partition to launch into. If the node class selects a group that does not exist, the
+    /// launch fails, because instances of the node class must not run outside of the group.
     async fn placement(
         &self,
         class: &EC2NodeClass,
@@ -234,8 +237,8 @@ impl Launcher {
         let (templates, answer) = answer?;
         match answer {
             Ok(response) => {
-                // EC2 may report a missing template per override. The template is removed from the cache explicitly,
-                // because every use would renew its cache entry.
+                // EC2 may report a missing template for each override separately. The template is removed from the
+                // cache here, because every use renews its cache entry, so it would not expire.
                 let is_template_gone =
                     response.answer.errors.iter().any(|failed| failed.error.is_launch_template_gone());
                 if is_template_gone {
@@ -258,7 +261,7 @@ impl Launcher {
         }
     }
 
-    /// Ensures the launch templates and calls `CreateFleet`; returns the names of the templates and EC2's answer.
+    /// Ensures the launch templates and calls `CreateFleet`; returns the names of the templates and EC2's response.
     async fn create_fleet(
         &self,
         launch: &Launch<'_>,
@@ -348,7 +351,8 @@ impl Launcher {
         Ok(ReadyTemplate { name: template.name, image_id, candidates: group.candidates })
     }
 
-    /// Ensures the launch template for the dry run that validates a class: on-demand, without a NodeClaim.
+    /// Ensures the launch template with which a dry run validates a node class: for on-demand capacity and without a
+    /// NodeClaim.
     pub async fn ensure_for_dry_run(&self, request: TemplateRequest<'_>) -> Result<String, AwsError> {
         let class = request.class;
         let family = family_of(class);
@@ -377,7 +381,7 @@ impl Launcher {
         Ok(self.parts.templates.ensure(data, request.tags).await?.name)
     }
 
-    /// Renders the user data, in base64.
+    /// Renders the user data and encodes it in base64.
     fn user_data(
         &self,
         class: &EC2NodeClass,
@@ -414,7 +418,7 @@ impl Launcher {
         let size = rendered.size();
         let bytes = i64::try_from(size.bytes).unwrap_or(i64::MAX);
         self.parts.metrics.user_data_bytes.with_label_values(&[name]).set(bytes);
-        // This is only a warning; EC2 enforces the limit.
+        // Oversized user data only causes a warning here; EC2 enforces the limit.
         if size.verdict != SizeVerdict::Fits {
             tracing::info!(
                 userdata_bytes = bytes,
@@ -436,7 +440,8 @@ impl Launcher {
         }
     }
 
-    /// Records metrics and unavailable offerings for the errors, and returns the launched instance if there is one.
+    /// Records metrics and unavailable offerings for the errors in the response; returns the launched instance if there
+    /// is one.
     async fn process_response(
         &self,
         launch: &Launch<'_>,
@@ -540,7 +545,8 @@ async fn call_fleet(
     }
 }
 
-/// How many IP addresses a subnet in the zone needs: the pod capacity of the smallest candidate offered there.
+/// How many free IP addresses a subnet in the zone needs: the pod capacity of the smallest candidate offered in that
+/// zone.
 fn addresses_needed(candidates: &[Candidate<'_>], capacity_type: &str, zone: &str) -> i64 {
     let there = candidates.iter().filter(|candidate| {
         candidate.offerings.iter().any(|offering| {
@@ -551,7 +557,8 @@ fn addresses_needed(candidates: &[Candidate<'_>], capacity_type: &str, zone: &st
     there.map(|candidate| candidate.instance_type.capacity.get(PODS)).min().unwrap_or(0)
 }
 
-/// The first reservation of the launch. After [`filter`] all reservations of a launch are of one type.
+/// The first reservation of the launch; `None` for a launch without reservations. After [`filter`], all reservations of
+/// a launch have the same type.
 fn first_reservation(launch: &Launch<'_>) -> Option<Reservation> {
     if launch.capacity_type != labels::CAPACITY_TYPE_RESERVED {
         return None;
@@ -563,7 +570,8 @@ fn first_reservation(launch: &Launch<'_>) -> Option<Reservation> {
         .find_map(|offering| Reservation::of(offering))
 }
 
-/// An instance has EFA interfaces only if the claim requests EFA or the class lists network interfaces.
+/// The number of EFA interfaces. An instance has some only if the NodeClaim requests EFA or the node class lists
+/// network interfaces.
 fn efa_count(launch: &Launch<'_>, instance_type: &str) -> i64 {
     if !launch.constraints.requests_resource(AWS_EFA) && launch.class.spec.network_interfaces.is_none() {
         return 0;
@@ -590,7 +598,7 @@ fn ami_version(class: &EC2NodeClass) -> Option<String> {
     version::of_class(&terms.collect::<Vec<_>>(), &images.collect::<Vec<_>>())
 }
 
-/// Converts a taint; `None` for an unknown effect, which the API server rejects.
+/// Converts a taint; `None` if its effect is unknown, which the API server rejects.
 fn taint(written: &karpenter_api::types::Taint) -> Option<Taint> {
     Some(Taint {
         key: written.key.as_str().into(),

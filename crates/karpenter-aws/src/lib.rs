@@ -1,7 +1,7 @@
-//! The AWS provider: NodeClasses, instance types, launches, instances and interruptions on EC2.
+//! The AWS provider: EC2NodeClasses, instance types, launches, instances and interruptions on EC2.
 //!
-//! Nothing here depends on the AWS SDK: [`api`] defines the AWS calls as traits, `karpenter-aws-sdk` implements them
-//! with the SDK, and `fake` implements them in memory. Decisions are pure functions in files of their own; code that
+//! The crate does not depend on the AWS SDK: [`api`] defines the AWS calls as traits, `karpenter-aws-sdk` implements
+//! them with the SDK, and `fake` implements them in memory. Decisions are pure functions in their own files; code that
 //! calls AWS, caches or waits is kept small.
 
 pub mod amis;

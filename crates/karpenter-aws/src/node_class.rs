@@ -1,9 +1,10 @@
-//! The EC2NodeClass controllers: status and conditions, hash annotations, and cleanup on deletion.
+//! The controllers of EC2NodeClasses: they write status, conditions and hash annotations, and clean up deleted node
+//! classes.
 //!
-//! Each reconcile observes (calls EC2, IAM and the rest of the provider concurrently), decides (one file per condition)
-//! and acts (one status patch). A failure of one condition does not prevent the others from being updated. A class that
-//! fails is retried with back-off and does not delay other classes. Classes are parsed one by one, so that a class that
-//! cannot be parsed does not affect others.
+//! Each reconcile first observes (calls EC2, IAM and the rest of the provider concurrently), then decides (one file per
+//! condition), then acts (one status patch). If the check of one condition fails, the other conditions are updated
+//! nevertheless. A node class whose reconcile fails is retried with back-off and does not delay other node classes.
+//! Classes are parsed one by one, so a node class that cannot be parsed does not affect others.
 //!
 //! Upstream: `pkg/controllers/nodeclass`
 

@@ -1,8 +1,9 @@
 //! The options of the AWS provider: upstream's flags and environment variables, with upstream's names and defaults.
 //!
-//! A flag takes precedence over its variable. A variable that is set but empty counts as not set, because charts set
-//! empty variables. Single values are checked during parsing; [`AwsOptions::check`] checks the rest, including
-//! options that are required only with `--provider aws`. Credentials are not options: the SDK finds them.
+//! A flag takes precedence over its environment variable. A variable with an empty value counts as not set, because
+//! Helm charts set such variables. Single values are checked during parsing. [`AwsOptions::check`] checks the rest,
+//! including options that are required only with `--provider aws`. Credentials are not options, because the SDK finds
+//! them.
 //!
 //! Upstream: `pkg/operator/options/options.go`
 
@@ -17,10 +18,10 @@ use karpenter_controllers::operator::options::values::{boolean, duration, text};
 
 pub use gates::AwsFeatureGates;
 
-/// The share of memory that is subtracted for the hypervisor, until a node of the instance type was seen.
+/// The share of memory that is subtracted for the hypervisor as long as no node of the instance type was seen.
 pub const VM_MEMORY_OVERHEAD_PERCENT_DEFAULT: f64 = 0.075;
 const REFRESH_INTERVAL_MIN: Duration = Duration::from_secs(60);
-/// EKS allows 100 characters. Tags hold the name, and a tag value may have 256 characters.
+/// EKS allows 100 characters. The name is also used as a tag value, which may have 256 characters.
 const CLUSTER_NAME_BYTES_MAX: usize = 256;
 
 #[derive(Debug, Clone, PartialEq, Args)]
@@ -121,7 +122,7 @@ impl Default for AwsOptions {
 pub struct InvalidOptions(pub Vec<String>);
 
 impl AwsOptions {
-    /// Returns all errors at once.
+    /// Checks all options; returns all errors at once.
     pub fn check(&self) -> Result<(), InvalidOptions> {
         let mut wrong = Vec::new();
         if self.cluster_name.is_empty() {
@@ -150,7 +151,7 @@ impl AwsOptions {
         if wrong.is_empty() { Ok(()) } else { Err(InvalidOptions(wrong)) }
     }
 
-    /// The name of the interruption queue; `None` if not set.
+    /// The name of the interruption queue; `None` if the option is not set.
     pub fn queue(&self) -> Option<&str> {
         Some(self.interruption_queue.as_str()).filter(|name| !name.is_empty())
     }

@@ -1,7 +1,8 @@
-//! The IAM policies of the controller, and the table of AWS calls that the provider makes; tests compare the two.
+//! The IAM policies of the controller, and a table of the AWS calls that the provider makes. Tests check that the
+//! policies allow these calls.
 //!
-//! This module makes no calls. Account, region and partition may be variables that CloudFormation, Terraform or a shell
-//! substitutes. The cluster name is always literal, because it is part of tag keys.
+//! This module makes no calls. Account, region and partition may be template variables that CloudFormation, Terraform
+//! or a shell replaces by values. The cluster name must be a value, because it is part of tag keys.
 
 mod controller;
 mod names;
@@ -19,23 +20,23 @@ pub use policies::policies;
 pub use queue::{RULES, Rule, queue_policy};
 pub use templates::{cli, cloudformation, json, terraform};
 
-/// The IAM and SQS resources to create for a cluster.
+/// What to create in IAM and SQS for a cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ResourceOptions {
     pub cluster: String,
-    /// The only roles that the controller may pass to instances.
+    /// The node roles. The controller may pass only these roles to instances.
     pub node_roles: Vec<RoleName>,
-    /// Whether the node roles are created; otherwise they exist already.
+    /// Whether the templates create the node roles; otherwise the roles exist already.
     pub makes_node_roles: bool,
     pub queue: String,
-    /// Names or ARNs of SSM parameters with AMI ids, in addition to AWS's public ones.
+    /// Names or ARNs of SSM parameters with AMI ids that the controller may read, in addition to AWS's public ones.
     pub ssm_parameters: Vec<String>,
-    /// The controller role, if it is to be created.
+    /// The controller role; `None` if the templates do not create it.
     pub controller: Option<Controller>,
 }
 
 impl ResourceOptions {
-    /// The options for a cluster with the default names.
+    /// The options with default names for a cluster.
     pub fn of(cluster: &str) -> Self {
         Self {
             cluster: cluster.to_owned(),
@@ -48,26 +49,26 @@ impl ResourceOptions {
     }
 }
 
-/// The resources, and the account and region they are in. All fields but the options may be template variables.
+/// What to create, and in which account and region. All fields except the options may be template variables.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target {
     pub options: ResourceOptions,
     pub partition: String,
     pub region: String,
     pub account: String,
-    /// The DNS suffix of the partition, such as `amazonaws.com`.
+    /// The DNS suffix of the AWS partition, such as `amazonaws.com`.
     pub url_suffix: String,
 }
 
 /// A managed policy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Policy {
-    /// The name of the policy without the cluster name.
+    /// The name of the policy without the cluster name, which is added to it.
     pub name: &'static str,
     pub statements: Vec<Statement>,
 }
 
-/// An IAM statement: allows the actions on the resources if all conditions hold.
+/// A statement of an IAM policy: it allows the actions on the resources if all conditions hold.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Statement {
     pub id: &'static str,
@@ -88,7 +89,7 @@ impl Policy {
         names::policy(self.name, &target.options.cluster)
     }
 
-    /// The policy document as JSON.
+    /// The policy as a JSON document.
     pub fn document(&self) -> Value {
         let statements: Vec<Value> = self.statements.iter().map(Statement::document).collect();
         json!({"Version": "2012-10-17", "Statement": statements})
@@ -118,10 +119,10 @@ impl Statement {
     }
 }
 
-/// An AWS call that the provider makes, and all IAM actions that it needs.
+/// An AWS call that the provider makes, and all IAM actions that the caller needs for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Call {
-    /// The name of the call as in the doc comments of the traits of `api`.
+    /// The name of the call, as in the doc comments of the traits in `api`.
     pub name: &'static str,
     pub actions: &'static [&'static str],
 }
@@ -130,7 +131,7 @@ const fn plain(name: &'static [&'static str; 1]) -> Call {
     Call { name: name[0], actions: name }
 }
 
-/// Every call that the traits of `api` can make.
+/// Every call that a method of the traits in `api` makes.
 pub const CALLS: &[Call] = &[
     plain(&["ec2:DescribeInstanceTypes"]),
     plain(&["ec2:DescribeInstanceTypeOfferings"]),
@@ -156,7 +157,7 @@ pub const CALLS: &[Call] = &[
     plain(&["ec2:TerminateInstances"]),
     plain(&["ec2:CreateTags"]),
     plain(&["iam:GetInstanceProfile"]),
-    // A create call with tags also needs the permission to tag.
+    // A call that creates a resource with tags needs the permission to tag as well.
     Call {
         name: "iam:CreateInstanceProfile",
         actions: &["iam:CreateInstanceProfile", "iam:TagInstanceProfile"],

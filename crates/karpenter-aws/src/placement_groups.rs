@@ -1,7 +1,7 @@
-//! Placement groups of EC2NodeClasses: reads them from EC2, and selects the partition of a launch.
+//! The placement groups of EC2NodeClasses: reads them from EC2, and chooses the partition of a launch.
 //!
-//! A response is cached for a minute, also if the group does not exist. The last known group is used only while EC2
-//! does not respond, for at most a day.
+//! EC2's response is cached for a minute, even the response that the group does not exist. While EC2 does not respond,
+//! the last known group is used, for at most a day.
 //!
 //! Upstream: `pkg/providers/placementgroup`
 
@@ -24,14 +24,14 @@ use crate::single_flight::SingleFlight;
 const REFRESH: Duration = Duration::from_secs(60);
 const LAST_KNOWN_FOR: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// The query for a selector; `None` if it is empty. The id takes precedence over the name.
+/// The EC2 query for a selector; `None` if the selector is empty. If it has both id and name, the id is used.
 pub fn query(selector: &PlacementGroupSelector) -> Option<PlacementGroupQuery> {
     let given = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
     let by_id = given(&selector.id).map(PlacementGroupQuery::Id);
     by_id.or_else(|| given(&selector.name).map(PlacementGroupQuery::Name))
 }
 
-/// The group as an input of instance type resolution; `None` for an unknown strategy.
+/// The placement group as an input of instance type resolution; `None` if its strategy is unknown.
 pub fn facts(group: &PlacementGroup) -> Option<aws::PlacementGroup> {
     Some(aws::PlacementGroup {
         id: group.id.as_str().into(),
@@ -41,8 +41,9 @@ pub fn facts(group: &PlacementGroup) -> Option<aws::PlacementGroup> {
     })
 }
 
-/// The partition to launch into: the lowest that the NodeClaim's requirement allows. `None` if the requirement excludes
-/// no partition; then EC2 chooses. Launch template and NodeClaim label must both use this result.
+/// The partition to launch into: the lowest one that the NodeClaim's requirement allows. `None` if the requirement
+/// excludes no partition; then EC2 chooses one. The launch template and the NodeClaim's label must both use this
+/// result.
 pub fn launch_partition(group: &aws::PlacementGroup, required: Option<&Requirement>) -> Option<u32> {
     let required = required?;
     let mut allowed = group.partitions().filter(|number| required.has(&number.to_string())).peekable();
@@ -54,7 +55,7 @@ pub fn launch_partition(group: &aws::PlacementGroup, required: Option<&Requireme
 
 type Answer = Result<Option<PlacementGroup>, AwsError>;
 
-/// Reads placement groups through a cache. Clones share it.
+/// Reads placement groups through a cache, which all clones share.
 #[derive(Clone)]
 pub struct PlacementGroups {
     ec2: Arc<dyn Ec2>,
@@ -73,7 +74,7 @@ impl PlacementGroups {
         }
     }
 
-    /// The selected group, at most a minute old; `None` if it does not exist.
+    /// The placement group that the selector selects, as known at most a minute ago; `None` if it does not exist.
     pub async fn find(&self, selector: &PlacementGroupSelector) -> Answer {
         let Some(query) = query(selector) else { return Ok(None) };
         if let Some(answer) = self.answers.get(&query) {
@@ -98,7 +99,7 @@ impl PlacementGroups {
         self.flights.run(query, question).await
     }
 
-    /// The group for resolving instance types: the last known one while EC2 does not respond.
+    /// The placement group for resolving instance types. While EC2 does not respond, this is the last known group.
     pub async fn find_or_last_known(&self, selector: &PlacementGroupSelector) -> Option<PlacementGroup> {
         match self.find(selector).await {
             Ok(group) => group,

@@ -1,8 +1,8 @@
-//! Prices of instance types and volumes: on-demand prices and those of volumes from the AWS Price List, spot from the spot price history, and from a built-in
-//! table until the first response.
+//! Prices of instance types and volumes. On-demand prices and volume prices come from the AWS Price List, spot prices
+//! from the spot price history; until the first response, prices come from a built-in table.
 //!
-//! [`Prices`] is immutable. Each response is merged over the previous prices, so that a failure or a gap in the list
-//! never removes a price. [`price_list`] parses responses; [`controller`] requests them.
+//! [`Prices`] is immutable. Each response is merged over the previous prices, so a failure, or a price missing in the
+//! response, never removes a price. [`price_list`] parses responses; [`controller`] requests them.
 //!
 //! Upstream: pkg/providers/pricing (karpenter-provider-aws)
 
@@ -25,7 +25,7 @@ pub use controller::PricingController;
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Prices {
     on_demand: BTreeMap<Arc<str>, f64>,
-    /// Spot prices by instance type and zone; `None` until the first response.
+    /// Spot prices by instance type and zone; `None` until EC2's first response.
     spot: Option<BTreeMap<Arc<str>, ZonalPrices>>,
     volumes: EbsPrices,
 }
@@ -33,7 +33,7 @@ pub struct Prices {
 type ZonalPrices = BTreeMap<Arc<str>, f64>;
 
 impl Prices {
-    /// The built-in prices of the region, or else of its partition.
+    /// The built-in prices of the region, or, if it has none, of its partition.
     pub fn shipped(region: &str) -> Self {
         let listed = aws::catalog().on_demand_prices(region).into_iter();
         Self {
@@ -47,12 +47,13 @@ impl Prices {
         self.on_demand.get(instance_type).copied()
     }
 
-    /// Until spot prices are known, the on-demand price is used, so that launches need not wait.
+    /// The spot price of an instance type in a zone. Until spot prices are known, it is the on-demand price, so that
+    /// launches need not wait.
     pub fn spot(&self, instance_type: &str, zone: &str) -> Option<f64> {
         self.spot_in_zones(instance_type).in_zone(zone)
     }
 
-    /// The spot prices of an instance type, for lookups of several zones.
+    /// The spot prices of one instance type, to look up several zones.
     pub(crate) fn spot_in_zones(&self, instance_type: &str) -> SpotPrices<'_> {
         match &self.spot {
             Some(spot) => SpotPrices::Zonal(spot.get(instance_type)),
@@ -60,7 +61,7 @@ impl Prices {
         }
     }
 
-    /// A copy in which these on-demand prices replace the previous ones; all other prices are kept.
+    /// A copy in which the given on-demand prices replace earlier ones; all other prices are kept.
     pub fn with_on_demand(&self, prices: &BTreeMap<String, f64>) -> Self {
         let mut merged = self.clone();
         for (name, price) in prices {
@@ -69,8 +70,8 @@ impl Prices {
         merged
     }
 
-    /// A copy in which these spot prices replace the previous ones. The newest price of an instance type and zone is
-    /// used.
+    /// A copy in which the given spot prices replace earlier ones. If there are several prices for an instance type and
+    /// zone, the newest one is used.
     pub fn with_spot(&self, history: &[SpotPrice]) -> Self {
         let mut ordered: Vec<&SpotPrice> = history
             .iter()
@@ -89,12 +90,12 @@ impl Prices {
         merged
     }
 
-    /// Prices of EBS volumes.
+    /// The prices of EBS volumes.
     pub fn volumes(&self) -> &EbsPrices {
         &self.volumes
     }
 
-    /// A copy in which these volume prices replace the previous ones; all other prices are kept.
+    /// A copy in which the given volume prices replace earlier ones; all other prices are kept.
     pub fn with_volumes(&self, listed: &volumes::Outcome) -> Self {
         Self { volumes: listed.merge(&self.volumes), ..self.clone() }
     }
@@ -104,10 +105,10 @@ impl Prices {
     }
 }
 
-/// The spot prices of an instance type.
+/// The spot prices of one instance type.
 pub(crate) enum SpotPrices<'a> {
     Zonal(Option<&'a ZonalPrices>),
-    /// The on-demand price in every zone, because spot prices are unknown.
+    /// Spot prices are unknown, so the on-demand price is used in every zone.
     Guessed(Option<f64>),
 }
 
@@ -120,26 +121,26 @@ impl SpotPrices<'_> {
     }
 }
 
-/// Whether a number is a valid price. A price of 0 is a gap in the list.
+/// Whether a number is a valid price. A price of 0 means that the list has no price.
 pub(crate) fn is_price(price: f64) -> bool {
     price.is_finite() && price > 0.0
 }
 
-/// Prices and the number of changes so far.
+/// All prices, and how often they changed so far.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Quotes {
     pub version: u64,
     pub prices: Prices,
 }
 
-/// The current prices. Clones share them.
+/// The current prices, which all clones share.
 #[derive(Debug, Clone)]
 pub struct PriceBook {
     current: Arc<RwLock<Arc<Quotes>>>,
 }
 
 impl PriceBook {
-    /// Starts with the built-in prices.
+    /// Creates a price book with the built-in prices of a region.
     pub fn new(region: &str) -> Self {
         let quotes = Quotes { version: 0, prices: Prices::shipped(region) };
         Self { current: Arc::new(RwLock::new(Arc::new(quotes))) }
@@ -149,7 +150,7 @@ impl PriceBook {
         Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Applies a change; returns whether the prices changed.
+    /// Changes the prices; returns whether they differ from before.
     pub fn update(&self, change: impl FnOnce(&Prices) -> Prices) -> bool {
         let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
         let prices = change(&current.prices);

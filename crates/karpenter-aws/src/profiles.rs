@@ -1,9 +1,10 @@
-//! Instance profiles, which give instances the role of their class: created for classes with `spec.role`, kept up to
-//! date, and deleted with the class.
+//! Instance profiles, which give instances the role of their node class. They are created for node classes with
+//! `spec.role`, kept up to date, and deleted with the node class.
 //!
-//! The name is derived from class and role, so creation can be repeated after a lost response, a conflict or a crash
-//! without creating a second profile. Another role gets another profile, because running instances keep theirs.
-//! [`crate::garbage_collection`] deletes unused profiles; this module returns those that are too new to be deleted.
+//! The name of a profile is derived from node class and role. So creation can be repeated after a lost response, a
+//! conflict or a crash without creating a second profile. Another role gets another profile, because running instances
+//! keep theirs. [`crate::garbage_collection`] deletes unused profiles; this module protects those that are too new to
+//! be deleted.
 //!
 //! Upstream: `pkg/providers/instanceprofile/instanceprofile.go`
 
@@ -36,27 +37,28 @@ pub fn role_name(role: &str) -> &str {
     role.rsplit('/').next().unwrap_or(role)
 }
 
-/// The IAM path of all profiles of a class. It has the uid, because a new class may have the name of a deleted one.
+/// The IAM path of all profiles of a node class. It contains the node class's uid, because a new node class may have
+/// the name of a deleted one.
 pub fn class_path(region: &str, cluster: &str, class_uid: &str) -> String {
     format!("/karpenter/{region}/{cluster}/{class_uid}/")
 }
 
-/// The name of the profile for a class and role.
+/// The name of the instance profile for a node class and role.
 pub fn profile_name(cluster: &str, region: &str, class: &EC2NodeClass, role: &str) -> String {
     let meta = &class.metadata;
     let (name, uid) = (meta.name.as_deref().unwrap_or_default(), meta.uid.as_deref().unwrap_or_default());
     format!("{cluster}_{}", text_hash(&format!("{region}{name}{uid}{}", role_name(role))))
 }
 
-/// The name of a class's only profile in upstream releases without profile paths; `None` if the name would exceed
-/// IAM's limit.
+/// The name of the only profile that a node class has in upstream releases without profile paths; `None` if the name
+/// would be longer than IAM allows.
 pub fn legacy_profile_name(cluster: &str, region: &str, class_name: &str) -> Option<String> {
     let name = format!("{cluster}_{}", text_hash(&format!("{region}{class_name}")));
     let is_allowed = |character: char| character.is_ascii_alphanumeric() || "_+=,.@-".contains(character);
     (name.len() <= NAME_LENGTH_MAX && name.chars().all(is_allowed)).then_some(name)
 }
 
-/// The tags of a class's profiles.
+/// The tags of the instance profiles of a node class.
 pub fn profile_tags(class: &EC2NodeClass, cluster: &str, region: &str) -> Tags {
     let mut tags = class.spec.tags.clone().unwrap_or_default();
     let name = class.metadata.name.as_deref().unwrap_or_default();
@@ -69,17 +71,17 @@ pub fn profile_tags(class: &EC2NodeClass, cluster: &str, region: &str) -> Tags {
     tags
 }
 
-/// The next step towards a profile with the role.
+/// The next step until the profile exists and has the role.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
     Create,
-    /// The profile has another role, which must be removed first.
+    /// The profile has this other role, which must be removed first.
     RemoveRole(String),
     AddRole,
     Done,
 }
 
-/// The next step, from the current state of the profile.
+/// The next step, given the profile's current state.
 pub fn next_step(profile: Option<&InstanceProfile>, role: &str) -> Step {
     let Some(profile) = profile else { return Step::Create };
     match profile.roles.first() {
@@ -89,7 +91,7 @@ pub fn next_step(profile: Option<&InstanceProfile>, role: &str) -> Step {
     }
 }
 
-/// Why a class has no instance profile.
+/// Why a node class has no usable instance profile.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ProfileError {
     #[error("role {role} does not exist: {error}")]
@@ -98,7 +100,8 @@ pub enum ProfileError {
     Aws { call: &'static str, error: AwsError },
 }
 
-/// IAM returns `NoSuchEntity` for both a missing profile and a missing role; only the message distinguishes them.
+/// Whether the error says that the role is missing. IAM returns `NoSuchEntity` for a missing profile as well; only the
+/// message distinguishes them.
 fn is_role_not_found(error: &AwsError) -> bool {
     let message = error.message.to_ascii_lowercase();
     error.is_not_found() && message.contains("role") && !message.starts_with("instance profile")
@@ -126,8 +129,8 @@ impl Profiles {
         }
     }
 
-    /// The name of a profile with the class's role: the one in the status if it still has the role, otherwise a new
-    /// one.
+    /// Returns the name of a profile that has the node class's role: the profile in the status if it still has the
+    /// role, otherwise a new one.
     pub async fn ensure(&self, class: &EC2NodeClass, role: &str) -> Result<String, ProfileError> {
         let in_status = class.status.as_ref().and_then(|status| status.instance_profile.as_deref());
         let in_status = in_status.filter(|name| !name.is_empty());
@@ -137,7 +140,7 @@ impl Profiles {
             return Ok(name.to_owned());
         }
         let name = profile_name(&self.cluster, &self.region, class, role);
-        // The profile is protected before it is created, because garbage collection may run at any time.
+        // Garbage collection may run at any time, so the profile is protected before it is created.
         self.protect(&name);
         self.make(class, &name, role).await?;
         if let Some(old) = in_status.filter(|old| *old != name) {
@@ -146,8 +149,8 @@ impl Profiles {
         Ok(name)
     }
 
-    /// Protects the profile from garbage collection for a while, because a NodeClaim that uses it may not be visible
-    /// yet.
+    /// Protects a profile from garbage collection for a while, because a NodeClaim that uses the profile may not be
+    /// visible yet.
     pub fn protect(&self, name: &str) {
         self.protected.insert(name.to_owned(), ());
     }
@@ -173,8 +176,8 @@ impl Profiles {
                 Step::AddRole => {
                     if let Err(error) = self.add_role(name, role).await {
                         if is_ours {
-                            // The deletion is best effort: the profile is unusable, and the next attempt creates it
-                            // again.
+                            // It does not matter if this deletion fails: the profile is unusable, and the next attempt
+                            // creates it again.
                             let _ = self.delete(name).await;
                         }
                         return Err(error);
@@ -198,7 +201,7 @@ impl Profiles {
         };
         match self.iam.create_instance_profile(&request).await {
             Ok(profile) => Ok(profile),
-            // An earlier attempt created the profile; its response was lost, and the profile is not visible yet.
+            // An earlier attempt created the profile, but its response was lost, and the profile is not visible yet.
             Err(error) if error.is_already_exists() => {
                 let found = self.iam.get_instance_profile(name).await;
                 found.map_err(|error| aws("iam:GetInstanceProfile", error))
@@ -233,13 +236,14 @@ impl Profiles {
         }
     }
 
-    /// Deletes all profiles of a class.
+    /// Deletes all instance profiles of a node class.
     pub async fn delete_all(&self, class: &EC2NodeClass) -> Result<(), ProfileError> {
         let meta = &class.metadata;
         let path = class_path(&self.region, &self.cluster, meta.uid.as_deref().unwrap_or_default());
         let listed = self.iam.list_instance_profiles(&path).await;
         let listed = listed.map_err(|error| aws("iam:ListInstanceProfiles", error))?;
-        // The path is checked again, so that profiles of others are safe even if the service ignores the path prefix.
+        // The path is checked again here, so that profiles of others are not deleted even if IAM ignores the path
+        // prefix.
         for profile in listed.iter().filter(|profile| profile.path == path) {
             self.delete(&profile.name).await.map_err(|error| aws("iam:DeleteInstanceProfile", error))?;
         }

@@ -1,9 +1,9 @@
 //! Implements the cloud provider interface for AWS: launches, reads and terminates the instances of NodeClaims, and
-//! lists the instance types of NodePools.
+//! lists the instance types that a NodePool may launch.
 //!
-//! Decisions are in [`crate::launch`], [`crate::types`] and [`crate::drift`]. A launch is cached by the NodeClaim's
-//! uid for a while, so that a retry does not launch a second instance. Instances that a crashed process launched are
-//! handled by [`crate::garbage_collection`].
+//! Decisions are made in [`crate::launch`], [`crate::types`] and [`crate::drift`]. A launch is cached by the
+//! NodeClaim's uid for a while, so that a retry does not launch a second instance. [`crate::garbage_collection`]
+//! handles instances whose launch a crashed process did not record.
 //!
 //! Upstream: `pkg/cloudprovider/cloudprovider.go`
 
@@ -46,17 +46,17 @@ pub use partition::PartitionHook;
 pub const NODE_CLASS_KIND: NodeClassKind =
     NodeClassKind { group: labels::AWS_GROUP, version: "v1", kind: "EC2NodeClass", plural: "ec2nodeclasses" };
 
-/// How long a launch is cached; longer than it takes to write its result into the NodeClaim's status.
+/// How long a launch is cached: longer than it takes to write the result into the NodeClaim's status.
 const LAUNCH_TTL: Duration = Duration::from_secs(60 * 60);
 
-/// The NodePools and EC2NodeClasses of the cluster.
+/// Gives the provider the NodePools and EC2NodeClasses of the cluster.
 pub trait Objects: Send + Sync + 'static {
     fn class(&self, name: &str) -> Lookup;
 
     fn pool(&self, name: &str) -> Option<Arc<NodePool>>;
 }
 
-/// NodePools and EC2NodeClasses from the stores.
+/// Reads NodePools and EC2NodeClasses from the operator's stores.
 #[derive(Clone)]
 pub struct WatchedObjects {
     pub classes: NodeClasses,
@@ -73,17 +73,17 @@ impl Objects for WatchedObjects {
     }
 }
 
-/// Decides about drift of NodeClaims.
+/// Decides whether NodeClaims are drifted.
 pub trait DriftSource: Send + Sync + 'static {
     fn drift_reason<'a>(&'a self, claim: &'a NodeClaim) -> CloudFuture<'a, Option<String>>;
 }
 
-/// Applies the NodeOverlays of a NodePool to instance types.
+/// Applies the NodeOverlays of a NodePool to its instance types.
 pub trait OverlaySource: Send + Sync + 'static {
     fn apply(&self, pool_name: &str, types: Arc<Vec<InstanceType>>) -> Arc<Vec<InstanceType>>;
 }
 
-/// The dependencies of the provider.
+/// The modules and settings that the provider uses.
 #[derive(Clone)]
 pub struct ProviderParts {
     pub clock: Clock,
@@ -95,13 +95,14 @@ pub struct ProviderParts {
     pub overlays: Option<Arc<dyn OverlaySource>>,
     pub hooks: Vec<Arc<dyn RegistrationHook>>,
     pub recorder: Option<Recorder>,
-    /// The CA certificates that nodes trust for the API server; part of the class's hash.
+    /// The CA certificates, in base64, with which nodes verify the API server. They are part of the node class's drift
+    /// hash.
     pub ca_bundle: Option<String>,
-    /// The feature gate ReservedCapacity.
+    /// Whether the feature gate ReservedCapacity is on.
     pub reserved_capacity: bool,
 }
 
-/// The AWS provider. Clones share all state.
+/// The AWS provider. All clones share their state.
 #[derive(Clone)]
 pub struct AwsProvider {
     inner: Arc<Inner>,
@@ -110,7 +111,7 @@ pub struct AwsProvider {
 struct Inner {
     parts: ProviderParts,
     well_known: BTreeSet<Arc<str>>,
-    /// The launched instances by the uid of the NodeClaim.
+    /// The instances launched recently, by the uid of their NodeClaim.
     launched: Cache<String, Instance>,
     launching: SingleFlight<String, Result<Instance, CloudError>>,
 }
@@ -201,7 +202,8 @@ impl Inner {
     async fn end(&self, claim: &NodeClaim) -> Result<(), CloudError> {
         let uid = claim.metadata.uid.clone().unwrap_or_default();
         let known = claim.status.as_ref().and_then(|status| status.provider_id.clone());
-        // If a NodeClaim is deleted before its launch was recorded, its instance is found by the cached launch.
+        // If a NodeClaim is deleted before its launch was recorded in its status, the cached launch gives the instance
+        // id.
         let known = known.filter(|id| !id.is_empty()).or_else(|| Some(self.launched.get(&uid)?.provider_id));
         let Some(id) = known.as_deref().and_then(instance_id) else {
             return Err(CloudError::NotFound { message: "the nodeclaim has no instance".to_owned() });
@@ -239,7 +241,7 @@ impl Inner {
         Ok(instances)
     }
 
-    /// Describes an instance that was launched earlier; its NodePool or class may not exist any more.
+    /// Describes an instance that was launched earlier. Its NodePool or node class may no longer exist.
     async fn describe(&self, machine: &ProviderInstance) -> Instance {
         let pool = machine.tags.get(labels::NODEPOOL).and_then(|name| self.parts.objects.pool(name));
         let of_pool = pool.map(|pool| pool.spec.template.spec.node_class_ref.name.clone());
@@ -273,7 +275,7 @@ impl Inner {
             .map_err(|error| CloudError::Transient { message: error.to_string() })
     }
 
-    /// The node class of this name; a terminating class counts as deleted.
+    /// The node class with this name; `None` if it does not exist or is terminating.
     fn class(&self, name: &str) -> Option<Arc<EC2NodeClass>> {
         match self.parts.objects.class(name) {
             Lookup::Found(class) if !is_deleting(&*class) => Some(class),
@@ -294,7 +296,7 @@ impl Inner {
     }
 }
 
-/// Finds a type by name; `types` are sorted by name.
+/// Finds an instance type by name; `types` must be sorted by name.
 fn find<'a>(types: &'a [InstanceType], name: &str) -> Option<&'a InstanceType> {
     types.binary_search_by(|listed| (*listed.name).cmp(name)).ok().and_then(|position| types.get(position))
 }
@@ -355,7 +357,7 @@ impl CloudProvider for AwsProvider {
     }
 
     fn repair_policies(&self) -> Vec<RepairPolicy> {
-        // The policy without an expression is the fallback for reasons that no other policy matches.
+        // The policy without an expression applies to reasons that no other policy matches.
         let policy = |kind: &str, status: &str, reason: &str, minutes: u64| RepairPolicy {
             condition_type: kind.to_owned(),
             condition_status: status.to_owned(),

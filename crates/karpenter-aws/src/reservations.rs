@@ -1,7 +1,8 @@
-//! Capacity reservations that an EC2NodeClass selects, and their available capacity.
+//! The capacity reservations that an EC2NodeClass selects, and how many instances can be launched into each.
 //!
-//! [`queries`] translates selector terms, [`status`] builds the status of the node class, and [`Counts`] tracks the
-//! available instances. [`crate::reserved_claims`] handles NodeClaims of expiring reservations.
+//! [`queries`] translates selector terms, [`status`] builds the entries of the node class's status, and [`Counts`]
+//! tracks how many instances can still be launched. [`crate::reserved_claims`] handles NodeClaims whose reservation
+//! expires.
 //!
 //! Upstream: pkg/providers/capacityreservation (karpenter-provider-aws)
 
@@ -26,16 +27,16 @@ use crate::single_flight::SingleFlight;
 
 pub use counts::{AvailableCounts, Counts};
 
-/// How long a response of EC2 is cached.
+/// How long EC2's response is cached.
 const REFRESH: Duration = Duration::from_secs(60);
-/// A capacity block is expiring from this time before its end. EC2 terminates its instances 30 minutes before the end;
-/// launches stop ten minutes earlier.
+/// How long before its end a capacity block counts as expiring. EC2 terminates its instances 30 minutes before the end,
+/// and launches stop ten minutes before that.
 const EXPIRING_BEFORE_END: Duration = Duration::from_secs(40 * 60);
 
 const ACTIVE: &str = "active";
 const EXPIRING: &str = "expiring";
 
-/// The queries for the selector terms. Each id has its own query, because one unknown id fails the whole call.
+/// The EC2 queries for the selector terms. Each id has its own query, because one unknown id makes a whole call fail.
 pub fn queries(terms: &[CapacityReservationSelectorTerm]) -> Vec<ReservationQuery> {
     let given = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
     let mut queries = Vec::new();
@@ -45,7 +46,7 @@ pub fn queries(terms: &[CapacityReservationSelectorTerm]) -> Vec<ReservationQuer
         }
         let tags = term.tags.as_ref().map(tag_filters).unwrap_or_default();
         let instance_match_criteria = given(&term.instance_match_criteria);
-        // A term with only an owner selects nothing; the API server rejects it.
+        // A term with nothing but an owner selects no reservations; the API server rejects such a term.
         if !tags.is_empty() || instance_match_criteria.is_some() {
             queries.push(ReservationQuery {
                 ids: Vec::new(),
@@ -71,8 +72,8 @@ pub enum Unusable {
     Kind { id: String, kind: String },
 }
 
-/// A reservation in the status of a node class. Only capacity blocks become `expiring`; EC2 does not announce the end
-/// of other reservations.
+/// The entry for a reservation in the status of a node class. Only capacity blocks become `expiring`, because EC2 does
+/// not announce the end of other reservations.
 pub fn shown(
     reservation: &CapacityReservation,
     now: Timestamp,
@@ -99,7 +100,7 @@ pub fn shown(
     })
 }
 
-/// The usable reservations, sorted by id, and the errors of the others.
+/// The status entries of the reservations that can be used, sorted by id, and the errors of the others.
 pub fn status(
     reservations: &[CapacityReservation],
     now: Timestamp,
@@ -115,7 +116,7 @@ pub fn status(
     (usable, unusable)
 }
 
-/// The reservations that have not ended, sorted by id, without duplicates.
+/// The reservations that have not ended, sorted by id and without duplicates.
 fn current(reservations: &[CapacityReservation], now: Timestamp) -> Vec<&CapacityReservation> {
     let by_id: BTreeMap<&str, &CapacityReservation> = reservations
         .iter()
@@ -125,8 +126,8 @@ fn current(reservations: &[CapacityReservation], now: Timestamp) -> Vec<&Capacit
     by_id.into_values().collect()
 }
 
-/// The reservations of a status, as input for resolving instance types. Another version of the controller may have
-/// written the status: reservations of unknown type are ignored.
+/// The reservations in a status, as input for resolving instance types. The status may have been written by another
+/// version of the controller, so reservations of unknown type are ignored.
 pub fn facts(status: &[CapacityReservationStatus]) -> Vec<aws::CapacityReservation> {
     status
         .iter()
@@ -145,7 +146,7 @@ pub fn facts(status: &[CapacityReservationStatus]) -> Vec<aws::CapacityReservati
 
 type Answer = Result<Arc<Vec<CapacityReservation>>, AwsError>;
 
-/// Reads reservations from EC2 through a cache, and updates the counts. Clones share all state.
+/// Reads reservations from EC2 through a cache, and updates the counts. All clones share their state.
 #[derive(Clone)]
 pub struct Reservations {
     ec2: Arc<dyn Ec2>,
@@ -170,7 +171,7 @@ impl Reservations {
         &self.counts
     }
 
-    /// The reservations that the terms select, sorted by id, without duplicates, at most a minute old.
+    /// The reservations that the terms select, sorted by id and without duplicates, as known at most a minute ago.
     pub async fn list(
         &self,
         terms: &[CapacityReservationSelectorTerm],
@@ -202,8 +203,8 @@ impl Reservations {
         let (ec2, clock) = (Arc::clone(&self.ec2), self.clock);
         let (answers, counts, asked) = (Arc::clone(&self.answers), self.counts.clone(), query.clone());
         let question = move || async move {
-            // The time is taken before the call, because the response may or may not include launches that finish
-            // during the call.
+            // The time is taken before the call, because the response may or may not include launches that finish while
+            // the call is made.
             let asked_at = clock.now();
             let found = match ec2.describe_capacity_reservations(&asked).await {
                 Ok(found) => Arc::new(found),

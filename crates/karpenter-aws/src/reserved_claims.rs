@@ -1,5 +1,5 @@
-//! NodeClaims in capacity reservations: corrects the labels of instances that became on-demand, and selects the
-//! instances of capacity blocks that are about to end.
+//! NodeClaims in capacity reservations: corrects the labels of instances that became on-demand, and selects instances
+//! of capacity blocks that end soon.
 //!
 //! Upstream: `pkg/controllers/capacityreservation`
 
@@ -17,18 +17,19 @@ use crate::api::ec2::CapacityReservation;
 
 pub use controllers::{CapacityTypeController, ReservationExpiration};
 
-/// EC2 terminates the instances of a capacity block 30 minutes before its end; draining starts ten minutes earlier.
+/// How long before the end of a capacity block its nodes are drained. EC2 terminates the instances 30 minutes before
+/// the end, so the drain has ten minutes.
 const EXPIRING_BEFORE_END: Duration = Duration::from_secs(40 * 60);
 const CAPACITY_BLOCK: &str = "capacity-block";
-/// Labels that only reserved instances have.
+/// The labels that only reserved instances have.
 const RESERVATION_LABELS: [&str; 3] = [
     labels::AWS_CAPACITY_RESERVATION_ID,
     labels::AWS_CAPACITY_RESERVATION_TYPE,
     labels::AWS_CAPACITY_RESERVATION_INTERRUPTIBLE,
 ];
 
-/// The label patch that turns an object from reserved into on-demand; `None` if none is needed. EC2 changes instances
-/// in this direction only.
+/// The patch of labels that changes an object from reserved to on-demand; `None` if it need not change. EC2 never
+/// changes an instance from on-demand to reserved.
 pub fn demotion(is_on_demand: bool, of_object: &BTreeMap<String, String>) -> Option<Value> {
     let says = of_object.get(labels::CAPACITY_TYPE).map(String::as_str);
     if !is_on_demand || says != Some(labels::CAPACITY_TYPE_RESERVED) {
@@ -41,7 +42,7 @@ pub fn demotion(is_on_demand: bool, of_object: &BTreeMap<String, String>) -> Opt
     Some(json!({ "metadata": { "labels": change } }))
 }
 
-/// Ids of capacity blocks whose instances must be drained now.
+/// The ids of capacity blocks whose instances must be drained at this time.
 pub fn expiring(reservations: &[CapacityReservation], now: Timestamp) -> BTreeSet<&str> {
     let is_expiring = |reservation: &&CapacityReservation| {
         let end = reservation.ends_at;

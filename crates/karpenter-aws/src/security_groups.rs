@@ -1,4 +1,4 @@
-//! Security groups that an EC2NodeClass selects: the queries, a cache, and the entries of the status.
+//! The security groups that an EC2NodeClass selects: EC2 queries, a cache, and the entries of the status.
 //!
 //! Upstream: `pkg/providers/securitygroup`
 
@@ -17,7 +17,7 @@ use crate::subnets::{ClassVersion, class_version, only_ids};
 
 const REFRESH: Duration = Duration::from_secs(60);
 
-/// The queries for selector terms: one for each term with tags, one for all ids and one for all names.
+/// The EC2 queries for selector terms: one for each term with tags, one for all ids, and one for all names.
 pub fn queries(terms: &[SecurityGroupSelectorTerm]) -> Vec<SecurityGroupQuery> {
     let given = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
     let mut queries = Vec::new();
@@ -34,12 +34,13 @@ pub fn queries(terms: &[SecurityGroupSelectorTerm]) -> Vec<SecurityGroupQuery> {
     }
     queries.push(SecurityGroupQuery { ids, ..SecurityGroupQuery::default() });
     queries.push(SecurityGroupQuery { names, ..SecurityGroupQuery::default() });
-    // A query without conditions would return all groups.
+    // A query without conditions would return all security groups, so such queries are dropped.
     queries.retain(|query| *query != SecurityGroupQuery::default());
     queries
 }
 
-/// The queries for a class. A class derived from an AWSNodeTemplate may restrict the results to a list of ids.
+/// The EC2 queries for a node class. If the node class is derived from an AWSNodeTemplate, it may restrict the results
+/// to a list of ids.
 pub fn queries_of(class: &EC2NodeClass) -> Vec<SecurityGroupQuery> {
     let mut queries = queries(&class.spec.security_group_selector_terms);
     let only = only_ids(class, ANNOTATION_SECURITY_GROUP_IDS);
@@ -49,7 +50,7 @@ pub fn queries_of(class: &EC2NodeClass) -> Vec<SecurityGroupQuery> {
     queries
 }
 
-/// The entries of the status: sorted by id, without duplicates.
+/// The status entries of the groups, sorted by id and without duplicates.
 pub fn status(groups: &[SecurityGroup]) -> Vec<SecurityGroupStatus> {
     let by_id: BTreeMap<&str, &SecurityGroup> =
         groups.iter().map(|group| (group.id.as_str(), group)).collect();
@@ -70,7 +71,7 @@ impl SecurityGroups {
         Self { ec2, answers: Cache::new(clock, REFRESH) }
     }
 
-    /// The groups that the class selects, at most a minute old.
+    /// The security groups that the node class selects, as known at most a minute ago.
     pub async fn list(&self, class: &EC2NodeClass) -> Result<Arc<Vec<SecurityGroup>>, AwsError> {
         let version = class_version(class, ANNOTATION_SECURITY_GROUP_IDS);
         if let Some(known) = self.answers.get(&version) {

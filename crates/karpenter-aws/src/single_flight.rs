@@ -1,8 +1,8 @@
-//! Deduplicates concurrent calls: per key only one call is in flight, and callers that arrive in the meantime get its
-//! result.
+//! Shares concurrent calls: for each key only one call is in flight at a time, and callers that arrive in the meantime
+//! get its result.
 //!
-//! Results are not cached: a caller that arrives after the result starts a new call. If all callers are cancelled,
-//! the call is cancelled.
+//! Results are not cached: a caller that arrives after a call has finished starts a new one. If all callers are
+//! cancelled, the call is cancelled.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -33,7 +33,7 @@ where
     K: Ord + Clone + Send + 'static,
     V: Clone + Send + Sync + 'static,
 {
-    /// The result of the call in flight for `key`, or of a new one.
+    /// The result of the call that is in flight for `key`; if there is none, starts one.
     pub async fn run<F>(&self, key: K, question: impl FnOnce() -> F) -> V
     where
         F: Future<Output = V> + Send + 'static,
@@ -50,13 +50,13 @@ where
         if let Some(flight) = flights.get(&key).and_then(WeakShared::upgrade) {
             return flight;
         }
-        // Removes the keys of cancelled calls.
+        // The keys of cancelled calls are removed here.
         flights.retain(|_, flight| flight.upgrade().is_some());
         let all = Arc::clone(&self.flights);
         let (own_key, question) = (key.clone(), question());
         let flight = async move {
             let answer = question.await;
-            // The call is removed before its result is returned, so that no new caller joins a finished call.
+            // The call is removed before its result is returned, so that no caller joins a finished call.
             all.lock().unwrap_or_else(PoisonError::into_inner).remove(&own_key);
             answer
         };

@@ -1,7 +1,7 @@
-//! Subnets that an EC2NodeClass selects, and their free IP addresses.
+//! The subnets that an EC2NodeClass selects, and their free IP addresses.
 //!
 //! [`queries`] translates selector terms, [`status`] builds the entries of the status, and [`FreeAddresses`] chooses
-//! the subnet of a launch. [`crate::unavailable`] tracks subnets without free addresses.
+//! the subnet of a launch. [`crate::unavailable`] tracks subnets that have no free addresses.
 //!
 //! Upstream: `pkg/providers/subnet/subnet.go`
 
@@ -25,12 +25,13 @@ use crate::cache::Cache;
 pub use free_addresses::{FreeAddresses, LaunchSubnet};
 pub use public::PublicSubnets;
 
-/// A count of free addresses is kept this much longer than the cached response, but at least for `COUNT_TTL_MIN`.
+/// How much longer than EC2's cached response a count of free addresses is kept; it is kept at least for
+/// `COUNT_TTL_MIN`.
 const COUNT_TTL_BEYOND_REFRESH: Duration = Duration::from_secs(4 * 60);
 /// The minimum time for which a count of free addresses is kept.
 const COUNT_TTL_MIN: Duration = Duration::from_secs(5 * 60);
 
-/// The queries for selector terms: one for each term with tags, and one for all ids.
+/// The EC2 queries for selector terms: one for each term with tags, and one for all ids.
 pub fn queries(terms: &[SubnetSelectorTerm]) -> Vec<SubnetQuery> {
     let mut queries = Vec::new();
     let mut ids = Vec::new();
@@ -46,13 +47,14 @@ pub fn queries(terms: &[SubnetSelectorTerm]) -> Vec<SubnetQuery> {
     if !ids.is_empty() {
         queries.push(SubnetQuery { ids, tags: Vec::new() });
     }
-    // A query without conditions would return all subnets. The API server rejects such terms, except an empty map of
-    // tags.
+    // A query without conditions would return all subnets, so such queries are dropped. The API server rejects terms
+    // without conditions, except those with an empty map of tags.
     queries.retain(|query| !query.ids.is_empty() || !query.tags.is_empty());
     queries
 }
 
-/// The queries for a class. A class derived from an AWSNodeTemplate may restrict the results to a list of ids.
+/// The EC2 queries for a node class. If the node class is derived from an AWSNodeTemplate, it may restrict the results
+/// to a list of ids.
 pub fn queries_of(class: &EC2NodeClass) -> Vec<SubnetQuery> {
     let mut queries = queries(&class.spec.subnet_selector_terms);
     let only = only_ids(class, ANNOTATION_SUBNET_IDS);
@@ -62,14 +64,14 @@ pub fn queries_of(class: &EC2NodeClass) -> Vec<SubnetQuery> {
     queries
 }
 
-/// The ids in an annotation of a class; empty if there is no annotation.
+/// The ids in an annotation of a node class; empty if the node class lacks the annotation.
 pub(crate) fn only_ids(class: &EC2NodeClass, annotation: &str) -> Vec<String> {
     let text = class.metadata.annotations.as_ref().and_then(|annotations| annotations.get(annotation));
     let ids = text.into_iter().flat_map(|text| text.split(',')).map(str::trim);
     ids.filter(|id| !id.is_empty()).map(str::to_owned).collect()
 }
 
-/// The entries of the status: most free addresses first, then by id, without duplicates.
+/// The status entries of the subnets: those with the most free addresses first, then by id, without duplicates.
 pub fn status(subnets: &[Subnet]) -> Vec<SubnetStatus> {
     let by_id: BTreeMap<&str, &Subnet> = subnets.iter().map(|subnet| (subnet.id.as_str(), subnet)).collect();
     let mut ordered: Vec<&Subnet> = by_id.into_values().collect();
@@ -100,13 +102,13 @@ impl Subnets {
         Self { ec2, clock, answers: Cache::new(clock, refresh), free, public: PublicSubnets::default() }
     }
 
-    /// Records in `public` which of the subnets give public addresses.
+    /// Makes the cache record in `public` which subnets give instances public addresses.
     pub fn recording(mut self, public: PublicSubnets) -> Self {
         self.public = public;
         self
     }
 
-    /// The subnets that the class selects, not older than the refresh interval.
+    /// The subnets that the node class selects, as known within the refresh interval.
     pub async fn list(&self, class: &EC2NodeClass) -> Result<Arc<Vec<Subnet>>, AwsError> {
         let version = class_version(class, ANNOTATION_SUBNET_IDS);
         if let Some(known) = self.answers.get(&version) {
@@ -129,7 +131,8 @@ impl Subnets {
         Ok(subnets)
     }
 
-    /// The subnet to launch into, by zone; reserves `needed` addresses in it. See [`FreeAddresses::choose`].
+    /// For each zone, the subnet to launch into; reserves `needed` addresses in each of them. See
+    /// [`FreeAddresses::choose`].
     pub fn choose(
         &self,
         subnets: &[SubnetStatus],
@@ -139,19 +142,19 @@ impl Subnets {
         self.free().choose(subnets, needed, now)
     }
 
-    /// Releases the addresses that a launch reserved and did not use.
+    /// Releases the addresses that were reserved for a launch and that it did not use.
     pub fn settle<'a>(&self, chosen: impl IntoIterator<Item = &'a LaunchSubnet>, used: &BTreeSet<&str>) {
         let now = self.clock.now();
         self.free().settle(chosen, used, now);
     }
 
-    /// Records that a launch failed because the subnet has no free addresses.
+    /// Records that a launch into the subnet failed, because it has no free addresses.
     pub fn exhausted(&self, subnet_id: &str) {
         let now = self.clock.now();
         self.free().exhausted(subnet_id, now);
     }
 
-    /// The estimated number of free addresses.
+    /// The estimated number of free addresses in the subnet.
     pub fn left(&self, subnet_id: &str) -> i64 {
         self.free().left(subnet_id, self.clock.now())
     }
@@ -161,7 +164,7 @@ impl Subnets {
     }
 }
 
-/// The version of a class for caches: uid, generation, and the ids from an annotation, because a change of an
+/// The version of a node class in cache keys: uid, generation, and the ids in an annotation, because changing an
 /// annotation does not change the generation.
 pub(crate) type ClassVersion = (String, i64, Vec<String>);
 

@@ -1,7 +1,7 @@
-//! Tags instances with the names of their Node, NodeClaim and cluster, once the Node is known.
+//! Tags instances with the names of their Node, NodeClaim and cluster, as soon as the Node is known.
 //!
-//! An instance is tagged once, which annotations of the NodeClaim record. Calls are rate limited, because
-//! `CreateTags` shares EC2's request limit with launches.
+//! Each instance is tagged once; annotations of the NodeClaim record this. Calls are rate limited, because `CreateTags`
+//! shares EC2's request limit with launches.
 //!
 //! Upstream: `pkg/controllers/nodeclaim/tagging`
 
@@ -20,7 +20,7 @@ pub const TAG_NAME: &str = "Name";
 pub const TAG_NODE_CLAIM: &str = "karpenter.sh/nodeclaim";
 pub const TAG_CLUSTER: &str = "eks:eks-cluster-name";
 
-/// Whether the instance of a NodeClaim has to be tagged and its Node is known.
+/// Whether the instance of a NodeClaim still has to be tagged and its Node is known.
 pub fn is_due(claim: &NodeClaim) -> bool {
     let is_tagged = [ANNOTATION_TAGGED, ANNOTATION_CLUSTER_NAME_TAGGED]
         .iter()
@@ -32,7 +32,7 @@ fn node_name(claim: &NodeClaim) -> Option<&str> {
     claim.status.as_ref()?.node_name.as_deref().filter(|name| !name.is_empty())
 }
 
-/// The tags that the instance lacks. Existing keys are not changed, whatever their value.
+/// The tags that the instance lacks. A tag that it has is not changed, whatever its value.
 pub fn missing(claim: &NodeClaim, cluster: &str, present: &Tags) -> Tags {
     let wanted = [
         (TAG_NAME, node_name(claim).unwrap_or_default()),

@@ -1,9 +1,9 @@
-//! The instance types of EC2NodeClasses.
+//! The instance types that each EC2NodeClass can launch.
 //!
-//! [`Discovered`] holds EC2's instance types and zones, [`ClassView`] the class's settings, and [`LiveMarket`] prices
-//! and availability. `karpenter-catalog` computes instance types from them, as for `karpenter plan`. Results are kept
-//! per class. If an input changes, only the affected instance types are computed again: for an insufficient capacity
-//! error of one instance type, only this type.
+//! [`Discovered`] holds EC2's instance types and zones, [`ClassView`] the node class's settings, and [`LiveMarket`]
+//! prices and availability. `karpenter-catalog` computes instance types from these, with the same functions as for
+//! `karpenter plan`. Results are kept for each node class. If an input changes, only the affected instance types are
+//! computed again; after an insufficient capacity error of one instance type, only that type.
 //!
 //! Upstream: `pkg/providers/instancetype`
 
@@ -47,7 +47,7 @@ pub use overlay_prices::stated_prices;
 
 use resolved::{Inputs, Resolved};
 
-/// Why there are no instance types.
+/// Why a node class has no instance types.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TypesError {
     #[error("no instance types found")]
@@ -60,17 +60,17 @@ pub enum TypesError {
     Aws { action: &'static str, error: AwsError },
 }
 
-/// Options that affect instance types.
+/// The options of the provider that affect instance types.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TypeOptions {
     pub region: String,
     pub vm_memory_overhead_percent: f64,
     pub reserved_enis: u32,
-    /// The feature gate ReservedCapacity.
+    /// Whether the feature gate ReservedCapacity is on.
     pub uses_reservations: bool,
 }
 
-/// The inputs of instance type resolution.
+/// Where the inputs of instance type resolution come from.
 #[derive(Clone)]
 pub struct TypeSources {
     pub ec2: Arc<dyn Ec2>,
@@ -82,7 +82,7 @@ pub struct TypeSources {
     pub shifts: ZonalShifts,
 }
 
-/// The instance types of all classes. Clones share all state.
+/// The instance types of all node classes. All clones share their state.
 #[derive(Clone)]
 pub struct InstanceTypes {
     shared: Arc<Shared>,
@@ -96,13 +96,13 @@ struct Shared {
     public_subnets: PublicSubnets,
     discovered: RwLock<Arc<Discovered>>,
     stated_prices: RwLock<Arc<BTreeMap<String, f64>>>,
-    /// The resolved instance types, by name of the class.
+    /// The resolved instance types, by name of the node class.
     resolved: Mutex<BTreeMap<String, Arc<Resolved>>>,
-    /// The settings of each class, by name, with the version of the object that they were read from.
+    /// The settings of each node class, by name, and the version of the object from which they were read.
     views: Mutex<BTreeMap<String, (ObjectVersion, Arc<ClassView>)>>,
 }
 
-/// Uid and resource version: equal values mean equal objects.
+/// Uid and resource version of an object; objects are equal if both are.
 type ObjectVersion = (String, String);
 
 fn version_of(class: &EC2NodeClass) -> Option<ObjectVersion> {
@@ -114,7 +114,7 @@ impl InstanceTypes {
         Self::with_expressions(options, sources, None)
     }
 
-    /// `expressions` evaluates CEL expressions in `spec.kubelet`; without it they are ignored.
+    /// `expressions` evaluates CEL expressions in `spec.kubelet`; if it is not set, expressions are ignored.
     pub fn with_expressions(
         options: TypeOptions,
         sources: TypeSources,
@@ -135,7 +135,7 @@ impl InstanceTypes {
         Self { shared: Arc::new(shared) }
     }
 
-    /// Reads instance types and their zones from EC2. The previous ones are used until the response is complete.
+    /// Reads instance types and their zones from EC2. Until the response is complete, the previous ones are used.
     pub async fn discover(&self) -> Result<(), TypesError> {
         let ec2 = &self.shared.sources.ec2;
         let (types, offerings) =
@@ -168,7 +168,7 @@ impl InstanceTypes {
         Ok(())
     }
 
-    /// EC2's instance types; empty before the first response.
+    /// The instance types that EC2 returned; empty before its first response.
     pub fn discovered(&self) -> Arc<Discovered> {
         Arc::clone(&self.shared.discovered.read().unwrap_or_else(PoisonError::into_inner))
     }
@@ -177,7 +177,7 @@ impl InstanceTypes {
         &self.shared.memory
     }
 
-    /// The subnets whose public addresses are part of a node's price.
+    /// The subnets that give instances public addresses, whose price is part of the node's price.
     pub fn public_subnets(&self) -> &PublicSubnets {
         &self.shared.public_subnets
     }
@@ -202,7 +202,7 @@ impl InstanceTypes {
         &self.shared.options
     }
 
-    /// Sets the prices that NodeOverlays state for instance types without a price.
+    /// Sets the prices that NodeOverlays state for instance types that have no other price.
     pub fn set_stated_prices(&self, prices: BTreeMap<String, f64>) {
         let mut current = self.shared.stated_prices.write().unwrap_or_else(PoisonError::into_inner);
         if **current != prices {
@@ -210,20 +210,21 @@ impl InstanceTypes {
         }
     }
 
-    /// The class's settings, including its placement group.
+    /// The settings of the node class, including its placement group.
     pub async fn view(&self, class: &EC2NodeClass) -> Arc<ClassView> {
         let view = self.view_of_object(class);
         let Some(selector) = &class.spec.placement_group_selector else { return view };
         let group = self.shared.sources.placement_groups.find_or_last_known(selector).await;
         let mut view = (*view).clone();
         view.facts.placement_group = group.as_ref().and_then(placement_groups::facts);
-        // If the class selects a placement group that does not exist, nothing is launched: launches outside of the
-        // group are not allowed.
+        // If the node class selects a placement group that does not exist, nothing is launched, because its instances
+        // must not run outside of the group.
         view.is_unlaunchable = view.facts.placement_group.is_none();
         Arc::new(view)
     }
 
-    /// The settings are cached, because parsing a class is expensive compared to how often it changes.
+    /// The settings are cached, because a node class is parsed much more often than it changes, and parsing is
+    /// expensive.
     fn view_of_object(&self, class: &EC2NodeClass) -> Arc<ClassView> {
         let Shared { options, expressions, views, .. } = &*self.shared;
         let make = || Arc::new(ClassView::new(class, options, expressions.as_deref()));
@@ -241,7 +242,7 @@ impl InstanceTypes {
         }
     }
 
-    /// All instance types for a class, including unavailable ones, by name.
+    /// All instance types of a node class, including those that are unavailable, sorted by name.
     pub async fn list(&self, class: &EC2NodeClass) -> Result<Arc<Vec<InstanceType>>, TypesError> {
         let view = self.view(class).await;
         let discovered = self.discovered();
@@ -266,13 +267,13 @@ impl InstanceTypes {
         Ok(types)
     }
 
-    /// Drops the cached instance types of a deleted class.
+    /// Drops the cached instance types of a deleted node class.
     pub fn forget(&self, class_name: &str) {
         self.shared.resolved.lock().unwrap_or_else(PoisonError::into_inner).remove(class_name);
         self.shared.views.lock().unwrap_or_else(PoisonError::into_inner).remove(class_name);
     }
 
-    /// Why no instance of the type can be launched with the class; `None` if it can.
+    /// Why no instance of the type can be launched with the node class; `None` if it can.
     pub fn incompatibility(&self, facts: &AwsNodeClass, instance_type: &str) -> Option<Incompatibility> {
         self.discovered().find(instance_type).and_then(|known| incompatibility(&known.info, facts))
     }

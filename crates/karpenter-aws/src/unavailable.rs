@@ -1,9 +1,9 @@
-//! Unavailable offerings after insufficient capacity errors, unavailable capacity types, and subnets without free
-//! addresses.
+//! What launches must not use for a while: offerings after insufficient capacity errors, capacity types, and subnets
+//! without free addresses.
 //!
-//! An entry expires three minutes after the last error. Readers get a snapshot with a version and can ask which
-//! instance types changed since an older version, so that only these are resolved again. Reservations are not here;
-//! they have counts ([`crate::reservations`]).
+//! An entry expires three minutes after the last error. Readers get a snapshot with a version. They can ask which
+//! instance types changed since an older version, so that only these are resolved again. Reservations are not tracked
+//! here, because their free instances are counted ([`crate::reservations`]).
 //!
 //! Upstream: `pkg/cache/unavailableofferings.go`
 
@@ -18,22 +18,22 @@ use jiff::Timestamp;
 use karpenter_cluster::clock::Clock;
 use karpenter_model::duration::GoDuration;
 
-/// How long an entry is valid.
+/// How long an entry is valid after the last error.
 pub const UNAVAILABLE_FOR: Duration = Duration::from_secs(3 * 60);
 
-/// The launches that an entry applies to.
+/// To which launches an entry applies.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Scope {
-    /// All launches, regardless of placement.
+    /// All launches, whatever their placement group.
     AnyLaunch,
-    /// All launches into this placement group.
+    /// All launches into this placement group, whatever their partition.
     Group(String),
-    /// All launches into one partition of this placement group.
+    /// All launches into this partition of this placement group.
     Partition(String, u32),
 }
 
 impl Scope {
-    /// The narrowest scope that contains a launch into the group, or into none.
+    /// The narrowest scope of a launch, given its placement group and partition, if it has them.
     pub fn of(group_id: Option<&str>, partition: Option<u32>) -> Self {
         match (group_id, partition) {
             (None, _) => Self::AnyLaunch,
@@ -56,7 +56,7 @@ impl Scope {
 pub struct UnavailableOffering {
     pub instance_type: String,
     pub zone: String,
-    /// `on-demand` or `spot`.
+    /// The capacity type: `on-demand` or `spot`.
     pub capacity_type: String,
     pub scope: Scope,
 }
@@ -67,7 +67,7 @@ pub struct OfferingQuery<'a> {
     pub instance_type: &'a str,
     pub zone: &'a str,
     pub capacity_type: &'a str,
-    /// The candidate subnets in the zone.
+    /// The subnets in the zone that the launch could use.
     pub subnet_ids: &'a [String],
     pub group_id: Option<&'a str>,
     pub partition: Option<u32>,
@@ -76,14 +76,14 @@ pub struct OfferingQuery<'a> {
 /// A snapshot of the unavailable offerings.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct UnavailableSnapshot {
-    /// A number that increases with every change.
+    /// The version of the snapshot, which increases with every change.
     version: u64,
     pools: BTreeMap<String, BTreeMap<UnavailableOffering, Timestamp>>,
     capacity_types: BTreeMap<String, Timestamp>,
     subnets: BTreeMap<String, Timestamp>,
-    /// By instance type: the version at which an entry was last added or removed.
+    /// For each instance type: the version at which one of its entries was last added or removed.
     type_changed: BTreeMap<String, u64>,
-    /// The version at which an entry for all instance types was last added or removed.
+    /// The version at which an entry that concerns all instance types was last added or removed.
     all_changed: u64,
 }
 
@@ -99,8 +99,8 @@ impl UnavailableSnapshot {
         self.version
     }
 
-    /// Whether a launch cannot use the offering. A zone lacks addresses only if all its subnets do; zones without
-    /// subnets are excluded elsewhere.
+    /// Whether a launch cannot use the offering. A zone lacks addresses only if all its candidate subnets do. Zones
+    /// without subnets are excluded by other code.
     pub fn is_unavailable(&self, query: &OfferingQuery<'_>) -> bool {
         self.capacity_types.contains_key(query.capacity_type)
             || (!self.subnets.is_empty()
@@ -119,7 +119,7 @@ impl UnavailableSnapshot {
         self.subnets.contains_key(subnet_id)
     }
 
-    /// The changes since the snapshot with this version.
+    /// What changed since the snapshot with this version.
     pub fn changed_since(&self, version: u64) -> Changed {
         if self.all_changed > version {
             return Changed::All;
@@ -132,7 +132,7 @@ impl UnavailableSnapshot {
         self.version += 1;
         let name = pool.instance_type.clone();
         let pools = self.pools.entry(name.clone()).or_default();
-        // A repeated error extends the entry and is not a change.
+        // A repeated error only extends the entry, so it does not count as a change.
         if pools.insert(pool, until).is_none() {
             self.type_changed.insert(name, self.version);
         }
@@ -178,7 +178,7 @@ impl UnavailableSnapshot {
     }
 }
 
-/// Holds entries until they expire. Clones share all state.
+/// Holds the entries until they expire. All clones share their state.
 #[derive(Debug, Clone)]
 pub struct Unavailable {
     clock: Clock,
@@ -188,7 +188,7 @@ pub struct Unavailable {
 #[derive(Debug, Default)]
 struct State {
     current: Arc<UnavailableSnapshot>,
-    /// The time at which the first entry expires.
+    /// The earliest time at which an entry expires.
     next_end: Option<Timestamp>,
 }
 
@@ -197,7 +197,7 @@ impl Unavailable {
         Self { clock, state: Arc::default() }
     }
 
-    /// Adds or extends an entry. `reason`: EC2's error code.
+    /// Adds an entry, or extends it; `reason` is the error code that EC2 returned.
     pub fn mark_pool(&self, pool: UnavailableOffering, reason: &str) {
         tracing::debug!(
             reason,
@@ -245,7 +245,8 @@ impl Unavailable {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // After a panic during a change, at most one entry is missing or superfluous, so a poisoned lock can be used.
+        // If a thread panicked during a change, at most one entry is missing or superfluous, so a poisoned lock can be
+        // used.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

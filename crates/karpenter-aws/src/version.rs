@@ -1,7 +1,7 @@
-//! The Kubernetes version of the cluster, which determines AMIs and user data.
+//! The Kubernetes version of the cluster, on which AMIs and user data depend.
 //!
-//! The version is read at start and then every five minutes; if reading fails, the last version is used. A version that
-//! is not tested is logged and used.
+//! The version is read at start and then every five minutes; if reading fails, the last version is used. A version with
+//! which the provider was not tested is used as well, and a line is logged.
 //!
 //! Upstream: `pkg/providers/version`, `pkg/controllers/providers/version`
 
@@ -14,13 +14,13 @@ use kube::Client;
 
 use crate::api::Eks;
 
-/// The versions that this provider is tested with.
+/// The minor versions with which this provider is tested.
 const MINOR_MIN: u32 = 26;
 const MINOR_MAX: u32 = 36;
 const PERIOD: Duration = Duration::from_secs(5 * 60);
 const RETRY: Duration = Duration::from_secs(30);
 
-/// Major and minor version.
+/// A Kubernetes version, as major and minor number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Version {
     pub major: u32,
@@ -64,7 +64,7 @@ pub enum VersionError {
     Unreadable { text: String },
 }
 
-/// The source of the version.
+/// Where the version is read from.
 #[derive(Clone)]
 pub enum VersionSource {
     ApiServer(Client),
@@ -90,7 +90,7 @@ impl VersionSource {
     }
 }
 
-/// The last version that was read. Clones share it.
+/// The version that was read last. All clones share it.
 #[derive(Debug, Clone)]
 pub struct KubernetesVersion {
     known: Arc<RwLock<Version>>,

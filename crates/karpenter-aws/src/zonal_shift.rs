@@ -1,7 +1,7 @@
-//! ARC zonal shifts of the cluster: which zones are shifted away, and until when.
+//! ARC zonal shifts of the cluster: the zones that AWS shifts traffic away from, and until when.
 //!
-//! Each response of ARC replaces the known shifts, so a cancelled shift ends with the next response. While ARC does
-//! not respond, the last response is used until its shifts expire.
+//! Each response of ARC replaces the known shifts, so a shift that was cancelled ends with the next response. While ARC
+//! does not respond, the shifts in its last response apply until they expire.
 //!
 //! Upstream: `pkg/providers/arczonalshift`
 
@@ -19,11 +19,11 @@ use crate::api::zonal_shift::Shift;
 pub use controller::ZonalShiftController;
 pub use source::ShiftSource;
 
-/// The end of the shift of each shifted zone id; `None` means no known end.
+/// For each zone id that traffic is shifted away from: when the shift ends; `None` if the end is unknown.
 pub type ShiftedUntil = BTreeMap<String, Option<Timestamp>>;
 
-/// The shifts in a response. Of several shifts of a zone, the one that ends last is used; shifts that are not applied
-/// are ignored.
+/// The shifts in a response. If a zone has several shifts, the one that ends last is used. Shifts that AWS does not
+/// apply are ignored.
 pub fn shifted_until(shifts: &[Shift]) -> ShiftedUntil {
     let mut until = ShiftedUntil::new();
     for shift in shifts.iter().filter(|shift| shift.is_applied) {
@@ -36,7 +36,7 @@ pub fn shifted_until(shifts: &[Shift]) -> ShiftedUntil {
     until
 }
 
-/// The zone ids that are shifted at a time.
+/// The ids of zones that traffic is shifted away from at a given time.
 pub fn shifted_at(until: &ShiftedUntil, now: Timestamp) -> BTreeSet<String> {
     until
         .iter()
@@ -45,14 +45,14 @@ pub fn shifted_at(until: &ShiftedUntil, now: Timestamp) -> BTreeSet<String> {
         .collect()
 }
 
-/// The known shifts. Clones share them; empty if the option is off.
+/// The known shifts, which all clones share. They are empty if the option is off.
 #[derive(Debug, Clone, Default)]
 pub struct ZonalShifts {
     until: Arc<RwLock<ShiftedUntil>>,
 }
 
 impl ZonalShifts {
-    /// Replaces the known shifts by a response.
+    /// Replaces the known shifts by those in a response.
     pub fn replace(&self, shifts: &[Shift]) {
         *self.until.write().unwrap_or_else(PoisonError::into_inner) = shifted_until(shifts);
     }

@@ -1,9 +1,10 @@
-//! The AWS catalog: instance types of EC2 from an embedded file, and their labels, capacity, overhead and offerings for a
-//! node class.
+//! The AWS catalog: EC2 instance types from an embedded file, and the labels, capacity, overhead and offerings that
+//! each type has with a given node class.
 //!
-//! The arithmetic is that of upstream's AWS provider. Our AWS provider uses the same functions with live data, see
-//! [`resolve`], so a plan made offline agrees with it. Data that differs by account or changes over time (spot prices,
-//! insufficient capacity, reservations, memory of real nodes) comes from [`Market`]; the embedded catalog has none of it.
+//! The arithmetic is that of upstream's AWS provider. Our AWS provider calls the same functions with live data (see
+//! [`resolve`]), so a plan made offline agrees with it. Data that differs by account or changes over time (spot prices,
+//! insufficient capacity, reservations, memory of real nodes) comes from an implementation of [`Market`]; the embedded
+//! catalog has no such data.
 //!
 //! Upstream: karpenter-provider-aws `pkg/providers/instancetype/types.go`.
 //!
@@ -62,34 +63,35 @@ static DATA: &[u8] = include_bytes!("../data/aws.bin");
 static CATALOG: LazyLock<AwsCatalog> =
     LazyLock::new(|| decode::decode(DATA).expect("the embedded file matches its decoder"));
 
-/// The embedded catalog. Decoded on first use.
+/// The embedded catalog; the first call decodes it.
 pub fn catalog() -> &'static AwsCatalog {
     &CATALOG
 }
 
-/// The origins of the embedded data.
+/// Where the embedded data comes from.
 pub fn sources() -> &'static [Source] {
     &catalog().sources
 }
 
-/// One origin of data.
+/// One source of the embedded data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Source {
     pub name: &'static str,
     pub version: &'static str,
-    /// The data that comes from this source.
+    /// Which of the embedded data comes from this source.
     pub holds: &'static str,
 }
 
-/// On-demand prices per hour in one region, for Linux on shared tenancy.
+/// On-demand prices per hour in one region, for Linux instances with shared tenancy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PriceTable {
     pub region: &'static str,
-    /// `USD`, or `CNY` for the regions in China.
+    /// `USD`, or `CNY` in China's regions.
     pub currency: &'static str,
-    /// When the source generated the table, as the source states it.
+    /// When the price table was generated, as its source states it.
     pub generated_at: &'static str,
-    /// Prices in micro-units of the currency per instance type, in catalog order; zero if the region has no price.
+    /// For each instance type, in catalog order: the price in millionths of the currency; zero if the region has no
+    /// price for it.
     micros: Vec<u64>,
 }
 
@@ -100,14 +102,15 @@ pub struct AwsCatalog {
     types: Vec<TypeInfo>,
     regions: BTreeMap<&'static str, Vec<AwsZone>>,
     price_tables: BTreeMap<&'static str, PriceTable>,
-    /// The zones that offer each instance type, by region: types in catalog order, one bit per zone of `regions`.
+    /// For each region and each instance type, in catalog order: the zones that offer the type, one bit per zone of
+    /// `regions`.
     offered_zones: BTreeMap<&'static str, Vec<u64>>,
-    /// Data about types that the listing of instance types does not contain.
+    /// Data about instance types that EC2's listing does not contain.
     supplements: BTreeMap<&'static str, Supplement>,
 }
 
 impl AwsCatalog {
-    /// All types, ordered by name.
+    /// All instance types, sorted by name.
     pub fn types(&self) -> &[TypeInfo] {
         &self.types
     }
@@ -121,19 +124,20 @@ impl AwsCatalog {
         self.regions.keys().copied()
     }
 
-    /// The zones of a region with the ids of one sample account; empty for an unknown region.
+    /// The zones of a region, with the zone ids that one sample account has; empty for an unknown region.
     pub fn zones(&self, region: &str) -> &[AwsZone] {
         self.regions.get(region).map_or(&[], Vec::as_slice)
     }
 
-    /// The price table for a region: its own, else that of its partition, else that of us-east-1.
+    /// The price table for a region: the region's own; if it has none, that of its partition's fallback region; else
+    /// that of us-east-1.
     pub fn price_table(&self, region: &str) -> Option<&PriceTable> {
         let fallback = partition::fallback_price_region(partition::of_region(region));
         let table = |region: &str| self.price_tables.get(region);
         table(region).or_else(|| table(fallback)).or_else(|| table(DEFAULT_REGION))
     }
 
-    /// The on-demand price per hour, in the currency of [`AwsCatalog::price_table`].
+    /// The on-demand price per hour of an instance type, in the currency of [`AwsCatalog::price_table`].
     pub fn on_demand_price(&self, region: &str, name: &str) -> Option<f64> {
         let table = self.price_table(region)?;
         let micros = match self.position(name) {
@@ -143,20 +147,20 @@ impl AwsCatalog {
         (micros > 0).then(|| micros as f64 / 1e6)
     }
 
-    /// Whether the type is offered in a zone of a region.
+    /// Whether the instance type is offered in the zone.
     pub fn is_offered(&self, region: &str, zone: &str, name: &str) -> bool {
         self.position(name).is_some_and(|position| self.is_offered_at(region, zone, position))
     }
 
-    /// All instance types for a node class, ordered by name. Types that the class or region excludes have unavailable
-    /// offerings only.
+    /// All instance types for a node class, sorted by name. For types that the node class or region excludes, all
+    /// offerings are unavailable.
     pub fn resolve(&self, class: &AwsNodeClass) -> Vec<InstanceType> {
         let market = self.market(class);
         let mut resolver = Resolver::new(class);
         self.types.iter().map(|info| resolver.resolve(info, &market)).collect()
     }
 
-    /// One instance type for a node class.
+    /// The named instance type, resolved for a node class.
     pub fn resolve_one(&self, name: &str, class: &AwsNodeClass) -> Option<InstanceType> {
         self.find(name).map(|info| resolve(info, class, &self.market(class)))
     }
@@ -174,7 +178,8 @@ impl AwsCatalog {
         self.types.binary_search_by(|info| (*info.name).cmp(name)).ok()
     }
 
-    /// Without a listing of offerings, a price in the region's price table counts as offered; without a table, every type does.
+    /// For a region without a listing of offerings, a type counts as offered if the region's price table has a price
+    /// for it; without a price table, every type does.
     fn is_offered_at(&self, region: &str, zone: &str, position: usize) -> bool {
         match (self.offered_zones.get(region), self.price_tables.get(region)) {
             (Some(offered), _) => {

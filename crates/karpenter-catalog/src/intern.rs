@@ -1,12 +1,12 @@
-//! Shares equal strings and requirements: a catalog contains the same ones tens of thousands of times.
+//! Stores equal strings and equal requirements once; a catalog contains the same ones tens of thousands of times.
 
 use std::sync::Arc;
 
 use karpenter_model::requirements::Requirement;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-/// Returns one [`Arc`] per distinct string, and one per requirement with a single value. Its hash maps are never iterated,
-/// so results do not depend on hash order.
+/// Returns one [`Arc`] for each distinct string, and one for each distinct requirement with a single value. The hash
+/// maps are never iterated, so results do not depend on hash order.
 #[derive(Default)]
 pub(crate) struct Interner {
     known: FxHashSet<Arc<str>>,
@@ -35,7 +35,7 @@ impl Interner {
         made
     }
 
-    /// A requirement with a value that occurs once; it is not interned.
+    /// A requirement whose value occurs only once in the catalog, so it is not stored for reuse.
     pub(crate) fn single_unshared(&mut self, key: &str, value: Arc<str>) -> Arc<Requirement> {
         Arc::new(Requirement::in_values(self.get(key), [value]))
     }
@@ -63,7 +63,7 @@ impl Interner {
         made
     }
 
-    /// A requirement for the value, or `DoesNotExist` if there is none.
+    /// A requirement for the value; `DoesNotExist` if the value is `None`.
     pub(crate) fn single_or_absent(&mut self, key: &str, value: Option<&str>) -> Arc<Requirement> {
         match value {
             Some(value) => self.single(key, value),

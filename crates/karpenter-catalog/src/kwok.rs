@@ -1,6 +1,7 @@
-//! Catalogs of the kwok provider, which simulates nodes: a generic set by formula, or a list in kwok's JSON format.
+//! Catalogs of the kwok provider, which simulates nodes: a generic set computed by formula, or a list in kwok's JSON
+//! format.
 //!
-//! Both have the same labels and overhead. The caller reads the file.
+//! Both catalogs have the same labels and overhead. The caller reads the JSON file.
 //!
 //! Upstream: `kwok/cloudprovider/helpers.go`.
 
@@ -28,13 +29,13 @@ pub const INSTANCE_FAMILY: &str = "karpenter.kwok.sh/instance-family";
 pub const INSTANCE_CPU: &str = "karpenter.kwok.sh/instance-cpu";
 pub const INSTANCE_MEMORY: &str = "karpenter.kwok.sh/instance-memory";
 
-/// The kubelet's default of `maxPods`, for entries without a number of pods.
+/// The kubelet's default of `maxPods`, used for entries that state no number of pods.
 const DEFAULT_PODS: i64 = 110;
 const OVERHEAD_MILLI_CPU: i64 = 100;
 const OVERHEAD_MEMORY_BYTES: i64 = 10 << 20;
 
-/// Label keys that a NodePool need not define with this catalog, in addition to the core's: kwok's labels, and every key of
-/// an offering.
+/// The label keys that a NodePool need not define with this catalog, beyond those of the core: kwok's own labels, and
+/// every key that an offering has.
 pub fn well_known_labels(types: &[InstanceType]) -> BTreeSet<Arc<str>> {
     let own = [INSTANCE_SIZE, INSTANCE_FAMILY, INSTANCE_CPU, INSTANCE_MEMORY].map(Arc::from);
     let offerings = types.iter().flat_map(|resolved| &resolved.offerings);
@@ -51,7 +52,7 @@ struct Definition<'a> {
 }
 
 struct OfferingDefinition {
-    /// The requirements in the order of the file: of two for one key, the first determines the labels of the type.
+    /// The requirements in the order of the file. If two have the same key, the first one determines the type's labels.
     requirements: Vec<Arc<Requirement>>,
     price_per_hour: f64,
     reservation_capacity: Option<u32>,
@@ -87,7 +88,7 @@ impl Definition<'_> {
         let offerings = self.offerings.into_iter().map(|offering| Offering {
             requirements: offering.requirements.into_iter().collect(),
             price_per_hour: offering.price_per_hour,
-            // The simulation has unlimited capacity, so offerings are available whatever the file says.
+            // The simulation has unlimited capacity, so every offering is available, whatever the file states.
             available: true,
             reservation_capacity: offering.reservation_capacity,
             reservation_id_label: offering.reservation_id_label,
@@ -103,7 +104,7 @@ impl Definition<'_> {
         }
     }
 
-    /// All values of a key in offerings.
+    /// All values that offerings have for a label key.
     fn offered_values(&self, key: &str) -> BTreeSet<Arc<str>> {
         let first_statements = self
             .offerings
@@ -113,7 +114,8 @@ impl Definition<'_> {
     }
 }
 
-/// The size of an instance type, if its name has the form `family.size` with a size that EC2 uses.
+/// The size in the name of an instance type; `None` unless the name has the form `family.size` with a size that EC2
+/// uses.
 fn size(name: &str) -> Option<&str> {
     const NAMED: [&str; 6] = ["nano", "micro", "small", "medium", "large", "metal"];
     let (family, size) = name.split_once('.')?;
@@ -124,7 +126,8 @@ fn size(name: &str) -> Option<&str> {
     (is_family && (is_multiple || NAMED.contains(&size))).then_some(size)
 }
 
-/// The family of an instance type: the text before the first dot or dash of its name, or else the first character.
+/// The family in the name of an instance type: the text before the first dot or dash, or, if there is none, the first
+/// character.
 fn family(name: &str) -> &str {
     match name.split_once(['.', '-']) {
         Some((family, _)) => family,

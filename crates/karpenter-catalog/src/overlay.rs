@@ -1,7 +1,7 @@
-//! Applies NodeOverlays: they adjust prices and add capacity of the instance types that they select.
+//! Applies NodeOverlays, which change prices and add capacity of the instance types that they select.
 //!
-//! Decides which overlays conflict, and applies the others to instance types. Validation of overlays and their Kubernetes
-//! objects are elsewhere.
+//! This module decides which overlays conflict, and applies the others to instance types. Other modules validate
+//! overlays and read their Kubernetes objects.
 //!
 //! Upstream: `pkg/controllers/nodeoverlay`.
 
@@ -24,11 +24,11 @@ pub struct Overlay {
     pub weight: i32,
     pub requirements: Requirements,
     pub price: Option<PriceChange>,
-    /// Resources that are added to the capacity of an instance type, or replace it.
+    /// Resources that the overlay adds to an instance type's capacity; an amount that exists already is replaced.
     pub capacity: ResourceList,
 }
 
-/// An adjustment of the price per hour of an instance.
+/// How an overlay changes the hourly price of an instance.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum PriceChange {
     To(f64),
@@ -49,7 +49,7 @@ impl PriceChange {
         }
     }
 
-    /// The price after the adjustment; at least zero.
+    /// The changed price; a reduction never goes below zero.
     pub fn apply(self, price_per_hour: f64) -> f64 {
         match self {
             Self::To(price) => price,
@@ -59,19 +59,19 @@ impl PriceChange {
     }
 }
 
-/// The properties of a NodePool that overlays can select by.
+/// The properties of a NodePool by which overlays can select.
 #[derive(Debug, Clone, Copy)]
 pub struct PoolView<'a> {
     pub name: &'a str,
-    /// Labels of the NodePool's template.
+    /// The labels in the NodePool's template.
     pub labels: &'a Labels,
 }
 
-/// Overlays without conflicts, in order of precedence.
+/// The overlays that conflict with no other, in order of precedence.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Corrections {
     overlays: Vec<Overlay>,
-    /// Keys that an overlay need not define although an offering has them.
+    /// Label keys that an offering may have although the overlay has no requirement on them.
     well_known: BTreeSet<Arc<str>>,
 }
 
@@ -79,11 +79,12 @@ pub struct Corrections {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Evaluation {
     pub corrections: Corrections,
-    /// Overlays that set the same price or resource as another overlay with the same weight. They are not applied at all.
+    /// Overlays that set the same price or resource as another overlay of the same weight. No part of such an overlay
+    /// is applied.
     pub conflicting: BTreeSet<Arc<str>>,
 }
 
-/// Instance types with overlays applied, and the names of those that changed.
+/// Instance types after overlays were applied, and the names of those that changed.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Corrected {
     pub types: Vec<InstanceType>,
@@ -91,17 +92,17 @@ pub struct Corrected {
     pub resized: BTreeSet<Arc<str>>,
 }
 
-/// The weight of the overlay that set each price and resource, to detect conflicts.
+/// For each price and resource: the weight of the overlay that set it, to detect conflicts.
 #[derive(Default)]
 struct SetByWeight {
-    /// Weights by the positions of NodePool, instance type and offering.
+    /// The weights of prices, by the indexes of NodePool, instance type and offering.
     prices: BTreeMap<(usize, usize, usize), i32>,
-    /// Weights by the positions of NodePool and instance type, and resource name.
+    /// The weights of resources, by the indexes of NodePool and instance type, and the resource name.
     capacities: BTreeMap<(usize, usize, Arc<str>), i32>,
 }
 
-/// Orders overlays and finds conflicts. The higher weight takes precedence. Of two conflicting overlays with the same
-/// weight, the one with the alphabetically last name applies.
+/// Sorts overlays by precedence and finds conflicts. A higher weight has precedence. Of two conflicting overlays with
+/// the same weight, only the one whose name is alphabetically last is applied.
 pub fn evaluate(
     mut overlays: Vec<Overlay>,
     pools: &[(PoolView<'_>, &[InstanceType])],
@@ -150,7 +151,7 @@ impl Corrections {
         self.overlays.is_empty()
     }
 
-    /// The NodePool's instance types with overlays applied; `None` if nothing changes.
+    /// The NodePool's instance types after overlays were applied; `None` if no overlay changes them.
     pub fn apply(&self, pool: &PoolView<'_>, types: &[InstanceType]) -> Option<Corrected> {
         if self.overlays.is_empty() {
             return None;
@@ -187,7 +188,7 @@ impl Corrections {
             let Some(change) = overlay.price else { continue };
             for at in selected {
                 if !std::mem::replace(&mut has_price[at], true) {
-                    // The prices of volumes and addresses do not change with that of the instance.
+                    // An overlay changes the price of the instance, not that of its volumes and addresses.
                     let offering = &mut result.offerings[at];
                     offering.set_price(change.apply(offering.instance_price()), offering.attached_price());
                 }
@@ -206,7 +207,7 @@ impl Corrections {
     }
 }
 
-/// Labels of a node of the instance type in the NodePool, as requirements.
+/// The labels that a node of the instance type has in the NodePool, as requirements.
 fn describe(pool: &PoolView<'_>, instance_type: &InstanceType) -> Requirements {
     let mut description = Requirements::new();
     description.add(Requirement::in_values(labels::NODEPOOL, [Arc::from(pool.name)]));
@@ -215,7 +216,7 @@ fn describe(pool: &PoolView<'_>, instance_type: &InstanceType) -> Requirements {
     description
 }
 
-/// Positions of the offerings that an overlay selects.
+/// The indexes of the offerings that an overlay selects.
 fn selected(
     overlay: &Overlay,
     description: &Requirements,

@@ -1,7 +1,8 @@
-//! Compares every type with the instance-types page of upstream's documentation.
+//! Compares every instance type with the instance-types page of upstream's documentation.
 //!
-//! `testdata/aws_golden.csv` is that page, extracted by `tools/catalog/golden.py`. The page was generated from other
-//! snapshots of EC2's data than ours. The known differences are listed here with both values; any other difference fails.
+//! `testdata/aws_golden.csv` is an extract of that page, made by `tools/catalog/golden.py`. The page was generated from
+//! another snapshot of EC2's data than ours. Known differences are listed here with both values; any other difference
+//! fails the test.
 
 use std::collections::BTreeSet;
 
@@ -10,9 +11,9 @@ use karpenter_model::resources::ResourceList;
 
 const CLOCK: &str = "karpenter.k8s.aws/instance-cpu-sustained-clock-speed-mhz";
 
-/// Columns: prefix of type names, column of the page, value of the page, our value. EC2 changed the clock speed of some
-/// families. It now reports the 15 interfaces of the largest i7ie, and the 24 of the i8ge, as two network cards; so the
-/// default card has fewer interfaces, there are fewer pods, and less memory is reserved for them.
+/// Columns: prefix of type names, column of the page, value on the page, our value. EC2 changed the clock speed of some
+/// families. EC2 also reports the 15 interfaces of the largest i7ie, and the 24 of the i8ge, as two network cards. So
+/// the default card has fewer interfaces, nodes hold fewer pods, and less memory is reserved for pods.
 const CHANGED_FACTS: [(&str, &str, &str, &str); 14] = [
     ("c9g.", CLOCK, "2800", "3300"),
     ("c9gd.", CLOCK, "2800", "3300"),
@@ -30,12 +31,12 @@ const CHANGED_FACTS: [(&str, &str, &str, &str); 14] = [
     ("i8ge.metal-48xl", "pods", "1178", "590"),
 ];
 
-/// The page was generated with the VPC limits of the provider's release. Newer limits of the VPC resource controller add
-/// branch interfaces to types for which the page has none.
+/// The page was generated with the VPC limits of that provider release. Newer limits have branch interfaces for types
+/// for which the page shows none.
 const POD_ENI: &str = "vpc.amazonaws.com/pod-eni";
 const POD_ENI_ADDED: usize = 56;
 
-/// Instance types that are on the page, but not in our listing.
+/// Instance types that the page has, but our listing does not.
 const UNLISTED: [&str; 5] = ["g4ad.16xlarge", "g4ad.2xlarge", "g4ad.4xlarge", "g4ad.8xlarge", "g4ad.xlarge"];
 
 #[test]
@@ -63,7 +64,7 @@ fn resolved_types_agree_with_the_published_page() {
                     .lookup(column)
                     .map(|amount| ResourceList::quantity(column, amount).to_string()),
             };
-            // The page omits labels that a type lacks; the extract has a dash for them.
+            // The page omits labels that a type lacks; the extract has a dash in their place.
             let ours = ours.unwrap_or("-".to_owned());
             if ours == *published {
                 continue;

@@ -1,7 +1,7 @@
-//! Tests that every provider must pass.
+//! The conformance suite: tests that every cloud provider must pass.
 //!
-//! The checks use only the trait `CloudProvider`. The tests of a provider create a ready node class and call
-//! [`check_all`]. A failed check is a [`Violation`] with a description. No check depends on time.
+//! The checks use only the trait `CloudProvider`. A provider's tests create a node class that is ready, and call
+//! [`check_all`]. If a check fails, the result is a [`Violation`] with a description. No check depends on time.
 
 use std::collections::BTreeSet;
 
@@ -12,22 +12,22 @@ use karpenter_model::requirements::{Operator, Requirement as Wanted, Requirement
 
 use crate::{CloudError, CloudProvider, Instance, RepairAction, RepairPolicies};
 
-/// Labels that every instance type defines and every instance has.
+/// The labels that every instance type must define and every instance must have.
 const TYPE_LABELS: [&str; 5] =
     [labels::INSTANCE_TYPE, labels::ARCH, labels::OS, labels::ZONE, labels::CAPACITY_TYPE];
-/// The maximum number of delete calls until an instance must be terminated.
+/// How often an instance may be deleted before it must be terminated.
 const DELETE_ATTEMPTS_MAX: usize = 100;
 
-/// The environment that a provider's tests prepare.
+/// What a provider's tests must prepare for the checks.
 pub struct World<'a> {
     pub cloud: &'a dyn CloudProvider,
     /// A NodePool whose node class is ready.
     pub pool: NodePool,
-    /// Creates a NodeClaim that the provider can read, with its own uid, for the same node class.
+    /// Creates a NodeClaim with a uid of its own and the same node class, such that the provider can read it.
     pub new_claim: &'a mut (dyn AsyncNewClaim + 'a),
 }
 
-/// Creates NodeClaims. A trait, because a closure that returns a borrowing future cannot be stored.
+/// Creates NodeClaims. This is a trait, because a closure that returns a borrowing future cannot be stored.
 pub trait AsyncNewClaim {
     fn new_claim<'a>(
         &'a mut self,
@@ -35,7 +35,7 @@ pub trait AsyncNewClaim {
     ) -> futures::future::BoxFuture<'a, NodeClaim>;
 }
 
-/// A rule that the provider breaks.
+/// A rule of the conformance suite that the provider breaks.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{rule}: {what}")]
 pub struct Violation {
@@ -53,7 +53,7 @@ fn must<T>(rule: &'static str, answer: Result<T, CloudError>) -> Result<T, Viola
     answer.map_err(|error| Violation { rule, what: format!("the call failed: {error}") })
 }
 
-/// Runs all checks; the first violation ends the run.
+/// Runs all checks, and stops at the first violation.
 pub async fn check_all(world: &mut World<'_>) -> Verdict {
     check_identity(world.cloud)?;
     let types = must("types are listed", world.cloud.instance_types(&world.pool).await)?;
@@ -90,7 +90,7 @@ fn check_identity(cloud: &dyn CloudProvider) -> Verdict {
     })
 }
 
-/// Whether instance types have the properties that the planner relies on.
+/// Checks that instance types have the properties that the planner relies on.
 pub fn check_types(types: &[InstanceType]) -> Verdict {
     ensure("instance types are listed", !types.is_empty(), || "the list is empty".to_owned())?;
     let mut names = BTreeSet::new();
@@ -130,8 +130,8 @@ fn check_offering(instance_type: &InstanceType, offering: &Offering) -> Verdict 
     ensure("offerings have one zone and one capacity type", is_placed, || {
         format!("an offering of {name} does not")
     })?;
-    // Requirements of unavailable offerings may differ from those of the type; they are listed so that messages can
-    // name them.
+    // The requirements of an unavailable offering may differ from those of its type; such offerings are listed so that
+    // messages can name them.
     let agrees = !offering.available || offering.requirements.intersects(&instance_type.requirements);
     ensure("offerings are compatible with their instance type", agrees, || {
         format!("{name} does not allow its own offering {}", offering.requirements)
@@ -147,7 +147,7 @@ fn check_offering(instance_type: &InstanceType, offering: &Offering) -> Verdict 
     )
 }
 
-/// Checks the launch and the termination of one instance.
+/// Checks the launch and then the termination of one instance.
 async fn check_launch_and_delete(world: &mut World<'_>, types: &[InstanceType]) -> Verdict {
     let cheapest = cheapest(types, &Requirements::new())?;
     let mut claim = world.new_claim.new_claim(pin(cheapest)).await;
@@ -197,7 +197,7 @@ async fn check_launch_and_delete(world: &mut World<'_>, types: &[InstanceType]) 
     })
 }
 
-/// Checks that a launch uses the cheapest compatible offering.
+/// Checks that a launch uses the cheapest offering that is compatible.
 async fn check_cheapest_offering(world: &mut World<'_>, types: &[InstanceType]) -> Verdict {
     let all = Requirements::new();
     let (one, _) = cheapest(types, &all)?;
@@ -269,8 +269,8 @@ fn check_labels(instance: &Instance, types: &[InstanceType], wanted_set: &[Requi
     })
 }
 
-/// Checks that a reboot of a missing instance fails, even if it is repeated, and that no repair policy needs a reboot
-/// that the provider does not implement.
+/// Checks that rebooting an instance that does not exist fails, even if it is repeated, and that no repair policy
+/// requires a reboot if the provider cannot reboot instances.
 async fn check_reboot(world: &mut World<'_>) -> Verdict {
     const RULE: &str = "a reboot without an instance fails";
     let claim = world.new_claim.new_claim(Vec::new()).await;
@@ -287,7 +287,7 @@ async fn check_reboot(world: &mut World<'_>) -> Verdict {
     Ok(())
 }
 
-/// Checks calls for instances that do not exist.
+/// Checks the results of calls for instances that do not exist.
 async fn check_missing_instances(world: &mut World<'_>) -> Verdict {
     let cloud = world.cloud;
     let found = cloud.get("conformance://no-such-machine").await;
@@ -310,7 +310,7 @@ async fn check_missing_instances(world: &mut World<'_>) -> Verdict {
     )
 }
 
-/// Records a launch in the NodeClaim, as its lifecycle controller does.
+/// Records a launch in the NodeClaim, as the NodeClaim lifecycle controller does.
 fn record_launch(claim: &mut NodeClaim, instance: &Instance) {
     claim.metadata.labels.get_or_insert_default().extend(instance.labels.clone());
     claim.metadata.annotations.get_or_insert_default().extend(instance.annotations.clone());

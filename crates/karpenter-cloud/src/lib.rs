@@ -1,8 +1,8 @@
 //! The interface between the controllers and a cloud provider.
 //!
 //! A provider launches, finds and terminates instances, and lists instance types with their offerings. It does not know
-//! pods, plans or nodes: a Node appears in the cluster later, when the instance's kubelet registers. Controllers use
-//! providers through this trait only.
+//! pods, plans or nodes: a Node appears in the cluster later, when the instance's kubelet registers. Controllers use a
+//! provider only through the trait [`CloudProvider`].
 //!
 //! Upstream: pkg/cloudprovider/types.go
 
@@ -26,7 +26,7 @@ pub use repair::{RepairAction, RepairPolicies, RepairPolicy};
 /// The result of a call to a provider.
 pub type CloudFuture<'a, T> = BoxFuture<'a, Result<T, CloudError>>;
 
-/// The group, version and kind of a provider's node class.
+/// The group, version and kind of a node class that a provider supports.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct NodeClassKind {
     pub group: &'static str,
@@ -35,62 +35,65 @@ pub struct NodeClassKind {
     pub plural: &'static str,
 }
 
-/// One instance as the provider reports it.
+/// An instance, as the provider describes it.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Instance {
-    /// Equal to `spec.providerID` of its Node.
+    /// The provider id, which equals `spec.providerID` of the instance's Node.
     pub provider_id: String,
     pub image_id: Option<String>,
-    /// Labels that the Node will have, among them instance type, zone and capacity type.
+    /// The labels that the Node will have, including instance type, zone and capacity type.
     pub labels: BTreeMap<String, String>,
     pub annotations: BTreeMap<String, String>,
     pub capacity: Quantities,
     pub allocatable: Quantities,
-    /// Whether it is terminating; another delete has no effect.
+    /// Whether the instance is terminating, so that deleting it again has no effect.
     pub is_terminating: bool,
 }
 
-/// A cloud provider. Every call may be repeated; no call waits until an instance is ready.
+/// A cloud provider. Every call may be repeated, and no call waits until an instance is ready.
 pub trait CloudProvider: Send + Sync + 'static {
     fn name(&self) -> &'static str;
 
-    /// Kinds of node classes that this provider supports, the default first.
+    /// The kinds of node classes that this provider supports; the first one is the default.
     fn node_class_kinds(&self) -> Vec<NodeClassKind>;
 
-    /// Label keys that NodePools need not define because this provider sets them.
+    /// The label keys that NodePools need not define, because this provider sets them.
     fn well_known_labels(&self) -> BTreeSet<Arc<str>>;
 
-    /// Launches an instance for a NodeClaim. A repeated call for the same uid returns the first instance.
+    /// Launches an instance for a NodeClaim. If the call is repeated for the same uid, it returns the first instance.
     fn create<'a>(&'a self, claim: &'a NodeClaim) -> CloudFuture<'a, Instance>;
 
-    /// Terminates a NodeClaim's instance: `Ok` while it is terminating, [`CloudError::NotFound`] once it is gone.
+    /// Terminates the instance of a NodeClaim. The result is `Ok` while the instance is terminating, and
+    /// [`CloudError::NotFound`] when it is gone.
     fn delete<'a>(&'a self, claim: &'a NodeClaim) -> CloudFuture<'a, ()>;
 
     fn get<'a>(&'a self, provider_id: &'a str) -> CloudFuture<'a, Instance>;
 
-    /// All instances that the Karpenter of this cluster owns.
+    /// Lists all instances that belong to this cluster's Karpenter.
     fn list(&self) -> CloudFuture<'_, Vec<Instance>>;
 
-    /// All instance types that a NodePool can launch, including those that are unavailable now.
+    /// All instance types that a NodePool can launch, including those that are unavailable at present.
     fn instance_types<'a>(&'a self, pool: &'a NodePool) -> CloudFuture<'a, Arc<Vec<InstanceType>>>;
 
-    /// Why a NodeClaim's instance differs from its node class, if it does: a stable word for the condition's reason.
+    /// Why the instance of a NodeClaim differs from its node class: a fixed word, which becomes the reason of the
+    /// condition. `None` if it does not differ.
     fn drift_reason<'a>(&'a self, claim: &'a NodeClaim) -> CloudFuture<'a, Option<String>>;
 
-    /// Reboots a NodeClaim's instance in place. `Ok` means that the provider accepted the request; the node's boot id
-    /// changes when it has rebooted. Calls with the same operation id reboot once. [`CloudError::RebootNotImplemented`]
-    /// and [`CloudError::RebootFailed`] are final; other errors are retried.
+    /// Reboots the instance of a NodeClaim in place. `Ok` means that the provider accepted the request; when the
+    /// instance has rebooted, the node's boot id changes. Calls with the same operation id cause one reboot. After
+    /// [`CloudError::RebootNotImplemented`] or [`CloudError::RebootFailed`] the call is not retried; after other errors
+    /// it is.
     fn reboot<'a>(&'a self, _claim: &'a NodeClaim, _operation_id: &'a str) -> CloudFuture<'a, ()> {
         Box::pin(std::future::ready(Err(CloudError::RebootNotImplemented)))
     }
 
-    /// Node conditions that mean an unhealthy node, and the action for each. The set is constant;
+    /// The node conditions by which a node counts as unhealthy, with the action for each. The set must not change;
     /// [`RepairPolicies::new`] validates it.
     fn repair_policies(&self) -> Vec<RepairPolicy> {
         Vec::new()
     }
 
-    /// Hooks that must agree before a node is registered.
+    /// The hooks by which the provider can delay the registration of a node.
     fn registration_hooks(&self) -> Vec<Arc<dyn RegistrationHook>> {
         Vec::new()
     }

@@ -1,7 +1,7 @@
-//! Repair policies: which node conditions mean an unhealthy node and what the provider wants done, and the validation
-//! of a set of policies.
+//! Repair policies: which node conditions make a node unhealthy, and which action the provider wants. A set of policies
+//! is validated here.
 //!
-//! This module does not match policies with nodes and makes no decision about a node.
+//! This module does not match policies with nodes, and makes no decisions about nodes.
 //!
 //! Upstream: pkg/cloudprovider/types.go, pkg/controllers/node/health/policy.go
 
@@ -12,20 +12,20 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use regex::Regex;
 
-/// The highest priority a policy may have; the lowest is 0.
+/// The highest priority that a policy may have; the lowest priority is 0.
 pub const PRIORITY_MAX: u8 = 100;
 
-/// The action for an unhealthy node, the less disruptive first.
+/// The action for an unhealthy node; the less disruptive action comes first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum RepairAction {
-    /// Reboot the instance in place.
+    /// The instance is rebooted in place.
     Reboot,
     /// Replace the node.
     Replace,
 }
 
 impl RepairAction {
-    /// The name that upstream uses.
+    /// The action by the name that upstream uses.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Reboot => "RebootNode",
@@ -34,43 +34,44 @@ impl RepairAction {
     }
 }
 
-/// A node condition that means an unhealthy node, and the action for it.
+/// A node condition that makes a node unhealthy, and the action for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RepairPolicy {
     pub condition_type: String,
-    /// The status of the condition: `True`, `False` or `Unknown`.
+    /// The status that the condition must have: `True`, `False` or `Unknown`.
     pub condition_status: String,
-    /// A regular expression, not anchored, for the condition's reason. Exactly one policy has none, the fallback: it
-    /// applies to every pair of type and status that any policy has, when no expression of that pair matches.
+    /// A regular expression, not anchored, that must match the condition's reason. Exactly one policy, the fallback,
+    /// has none. The fallback applies to every pair of type and status that some policy has, if none of the expressions
+    /// for that pair matches.
     pub reason_regex: String,
-    /// Seconds for which the condition must have held.
+    /// How many seconds the condition must have lasted.
     pub toleration_secs: u64,
-    /// The maximum drain duration: `None` uses the NodeClaim's, a positive value the shorter of both, 0 skips the
-    /// drain.
+    /// The maximum duration of the drain in seconds. With `None`, the NodeClaim's maximum applies; with a positive
+    /// value, the shorter of the two; with 0, the node is not drained.
     pub termination_grace_period_secs: Option<u64>,
-    /// The priority from 0 to 100; policies with the highest priority are applied first.
+    /// The priority from 0 to 100. If several policies apply, the one with the highest priority comes first.
     pub priority: u8,
     pub action: RepairAction,
 }
 
-/// All errors of a set of policies.
+/// All errors in a set of policies.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}", .mistakes.join("; "))]
 pub struct InvalidPolicies {
     pub mistakes: Vec<String>,
 }
 
-/// A valid policy with its compiled expression.
+/// A valid policy, with its regular expression compiled.
 #[derive(Debug, Clone)]
 pub struct CompiledPolicy {
     pub policy: RepairPolicy,
     reason: Option<Regex>,
-    /// The rank of the policy's priority among the priorities in use; the lowest has rank 0.
+    /// The rank of the policy's priority among the priorities that the set uses; the lowest priority has rank 0.
     pub rank: u32,
 }
 
 impl CompiledPolicy {
-    /// Compiles one policy outside of a set; its rank has no meaning.
+    /// Compiles a single policy that is in no set, so its rank has no meaning.
     pub fn compile(policy: RepairPolicy) -> Result<Self, InvalidPolicies> {
         let reason = match policy.reason_regex.as_str() {
             "" => None,
@@ -81,7 +82,7 @@ impl CompiledPolicy {
         Ok(Self { policy, reason, rank: 0 })
     }
 
-    /// Whether the policy's expression matches the reason; the fallback always does.
+    /// Whether the policy's expression matches the reason. For the fallback, this is always true.
     pub fn fits_reason(&self, reason: &str) -> bool {
         self.reason.as_ref().is_none_or(|expression| expression.is_match(reason))
     }
@@ -91,17 +92,18 @@ impl CompiledPolicy {
     }
 }
 
-/// A valid set of policies.
+/// A set of policies that is valid.
 #[derive(Debug, Clone)]
 pub struct RepairPolicies {
     policies: Vec<CompiledPolicy>,
     fallback: usize,
-    /// Policies with an expression, by condition type and status; a pair that only the fallback has is empty.
+    /// The policies with an expression, by type and status of the condition. If a pair of type and status is only in
+    /// the fallback, its list is empty.
     groups: BTreeMap<(String, String), Vec<usize>>,
 }
 
 impl RepairPolicies {
-    /// Validates a set. An empty set is invalid, because it has no fallback.
+    /// Validates a set of policies. An empty set is invalid, because it has no fallback.
     pub fn new(policies: Vec<RepairPolicy>) -> Result<Self, InvalidPolicies> {
         let priorities: BTreeSet<u8> = policies.iter().map(|policy| policy.priority).collect();
         let ranks: BTreeMap<u8, u32> = priorities.into_iter().zip(0..).collect();
@@ -156,7 +158,7 @@ impl RepairPolicies {
         }
     }
 
-    /// Policies that apply to a condition, regardless of how long it has held.
+    /// The policies that apply to a condition, however long the condition has lasted.
     pub fn matching<'a>(&'a self, kind: &str, status: &str, reason: &str) -> Vec<&'a CompiledPolicy> {
         let Some(group) = self.group(kind, status) else { return Vec::new() };
         let specific: Vec<&CompiledPolicy> = group
@@ -167,12 +169,12 @@ impl RepairPolicies {
         if specific.is_empty() { self.policies.get(self.fallback).into_iter().collect() } else { specific }
     }
 
-    /// Whether a condition of this type and status means an unhealthy node, regardless of its reason.
+    /// Whether a condition with this type and status makes a node unhealthy, whatever its reason.
     pub fn covers(&self, kind: &str, status: &str) -> bool {
         self.group(kind, status).is_some()
     }
 
-    /// All policies, in the provider's order.
+    /// All policies, in the order in which the provider lists them.
     pub fn iter(&self) -> impl Iterator<Item = &CompiledPolicy> {
         self.policies.iter()
     }

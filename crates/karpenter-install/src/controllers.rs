@@ -1,5 +1,5 @@
 //! Recognizes Deployments that run this or another implementation of Karpenter, and reads their settings. This module
-//! changes nothing.
+//! does not write to the cluster.
 
 use std::collections::BTreeMap;
 
@@ -11,9 +11,10 @@ use crate::Error;
 use crate::kinds::{self, DEPLOYMENT, entry, text};
 use crate::owner::{Owner, owner};
 
-/// Annotation of a Deployment that this command scaled to zero: its earlier number of replicas.
+/// An annotation of a Deployment that `karpenter install` scaled to zero: the number of replicas it had before.
 pub(crate) const REPLICAS_BEFORE: &str = "install.karpenter.sh/replicas-before";
-/// Annotation of a Deployment that this command scaled to zero: the name of the installation that replaces it.
+/// An annotation of a Deployment that `karpenter install` scaled to zero: the name of the installation that replaces
+/// it.
 pub(crate) const TAKEN_OVER_BY: &str = "install.karpenter.sh/taken-over-by";
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -36,10 +37,11 @@ pub struct Controller {
     pub owner: Owner,
     pub replicas: i64,
     pub ready: i64,
-    /// Existing pods, regardless of their phase.
+    /// The number of existing pods, whatever their phase.
     pub pods: i64,
     pub service_account: String,
-    /// Environment variables of the controller with literal values, and flags under the names of their variables.
+    /// The controller's environment variables that have literal values, and its flags under the names of their
+    /// variables.
     pub variables: BTreeMap<String, String>,
     pub replicas_before: Option<i64>,
     pub taken_over_by: Option<String>,
@@ -72,7 +74,7 @@ impl Controller {
             let (name, value) = pair.split_once('=')?;
             (name.trim() == gate).then(|| is_true(value.trim()))
         };
-        // If a gate is listed twice, the last value counts.
+        // If a gate is listed twice, its last value applies.
         gates.split(',').filter_map(of_gate).next_back().unwrap_or(false)
     }
 
@@ -85,7 +87,7 @@ fn is_true(text: &str) -> bool {
     matches!(text, "1" | "t" | "T" | "TRUE" | "true" | "True")
 }
 
-/// Reads the Deployment if it runs Karpenter.
+/// Reads the settings of a Deployment; `None` if it does not run Karpenter.
 pub fn recognise(deployment: &Value) -> Option<Controller> {
     let containers = deployment.pointer("/spec/template/spec/containers")?.as_array()?;
     let is_named = entry(deployment, "/metadata/labels", "app.kubernetes.io/name") == Some("karpenter");
@@ -145,7 +147,7 @@ fn words(container: &Value) -> Vec<&str> {
     list.into_iter().flatten().filter_map(Value::as_str).collect()
 }
 
-/// Flags that this crate reads, by the names of their variables.
+/// The values of flags that this crate reads, by the names of the corresponding environment variables.
 fn flags(words: &[&str]) -> Vec<(String, String)> {
     let value_of = |flag: &str| {
         let at = words.iter().position(|word| word.split('=').next() == Some(flag))?;
@@ -159,7 +161,7 @@ fn flags(words: &[&str]) -> Vec<(String, String)> {
     is_legacy.into_iter().chain(gates).collect()
 }
 
-/// Whether the name of an image is `…/karpenter/controller`, with any registry, tag and digest.
+/// Whether an image is `…/karpenter/controller`, from any registry and with any tag or digest.
 fn is_controller_image(image: &str) -> bool {
     let path = image.split('@').next().unwrap_or_default();
     let path = match path.rsplit_once('/') {
@@ -170,7 +172,7 @@ fn is_controller_image(image: &str) -> bool {
     matches!((parts.next(), parts.next()), (Some("controller"), Some("karpenter")) | (Some("karpenter"), _))
 }
 
-/// All controllers of the cluster, by namespace and name.
+/// All Deployments of the cluster that run Karpenter, sorted by namespace and name.
 pub(crate) async fn find(client: &Client) -> Result<Vec<Controller>, Error> {
     let found = kinds::list(client, DEPLOYMENT, "").await.map_err(Error::api("cannot list Deployments"))?;
     Ok(found.iter().filter_map(recognise).collect())

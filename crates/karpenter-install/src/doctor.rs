@@ -1,7 +1,7 @@
-//! `karpenter doctor`: finds faults of Karpenter on a cluster and suggests fixes.
+//! The command `karpenter doctor`: finds faults of a Karpenter installation and suggests fixes.
 //!
-//! [`gather`] reads the cluster and does not evaluate it; [`findings`] evaluates and does no I/O. Neither changes the
-//! cluster.
+//! [`gather`] reads the cluster without evaluating it; [`findings`] evaluates what was read, without I/O. Neither
+//! writes to the cluster.
 
 #[cfg(feature = "aws")]
 pub mod aws;
@@ -30,14 +30,14 @@ pub enum Level {
     Fail,
 }
 
-/// One line of the report.
+/// One line of the doctor's report.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// A stable identifier for programs.
+    /// An identifier of the check that does not change, for programs that read the report.
     pub check: &'static str,
     pub level: Level,
     pub message: String,
-    /// The fix; absent for [`Level::Ok`].
+    /// How to fix the fault; `None` for [`Level::Ok`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fix: Option<String>,
 }
@@ -55,17 +55,17 @@ impl Finding {
         Self { check, level: Level::Fail, message: message.into(), fix: Some(fix.into()) }
     }
 
-    /// The finding that a part of the cluster could not be read.
+    /// The finding that some part of the cluster could not be read.
     fn unreadable(check: &'static str, error: &str) -> Self {
         Self::warn(check, format!("cannot read: {error}"), "use a kubeconfig with permission to read this")
     }
 }
 
-/// All findings, by area.
+/// All findings, grouped by area.
 pub fn findings(facts: &Facts) -> Vec<Finding> {
     let mut all = server::judge(facts);
     if facts.server.is_err() {
-        // The other checks are skipped, because they would report the same failure again.
+        // The other checks are skipped, because each would report the same failure.
         return all;
     }
     all.extend(definitions::judge(facts));

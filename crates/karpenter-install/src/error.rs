@@ -1,21 +1,21 @@
-//! Errors that end a command. Every message has a fix.
+//! Errors that end a command. Every message states a fix.
 
 /// What went wrong.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The options are invalid; no request was made.
+    /// The options are invalid. No request was made.
     #[error("{}", .0.join("; "))]
     Wrong(Vec<String>),
-    /// The state of the cluster does not allow the command; nothing was written.
+    /// The command cannot run in the cluster's present state. Nothing was written.
     #[error("{}", .0.join("; "))]
     Refused(Vec<String>),
-    /// The API server returned an error.
+    /// The API server returned an error for a request.
     #[error("{what}: {}", short(.error))]
     Api { what: String, error: Box<kube::Error> },
-    /// The timeout is over; completed steps are not undone.
+    /// The command timed out. The steps that were completed are not undone.
     #[error("{0}")]
     TimedOut(String),
-    /// The manifests in this binary are invalid, which is a bug.
+    /// The manifests in this binary are invalid, which is a fault of the program.
     #[error("built-in manifests: {0}")]
     BuiltIn(String),
 }
@@ -27,7 +27,7 @@ impl Error {
     }
 }
 
-/// The message of a failed request in one line, without the client's additions.
+/// The message of a failed request in one line, without what the client library adds.
 pub(crate) fn short(error: &kube::Error) -> String {
     match error {
         kube::Error::Api(status) => status.message.clone(),

@@ -1,8 +1,8 @@
-//! Installs Karpenter into a cluster: observes, decides, validates every object with a server-side dry run, and only
-//! then writes.
+//! Installs Karpenter into a cluster: reads the cluster, decides what to do, validates every object by a server-side
+//! dry run, and only then writes.
 //!
-//! A second run changes nothing. Objects of an earlier run of this command that are no longer needed are deleted;
-//! objects of others are not changed without `--take-over`.
+//! A second run changes nothing. Objects that an earlier run of `karpenter install` created and that are no longer
+//! needed are deleted. Objects of other installers are not changed unless the user passes `--take-over`.
 
 mod apply;
 mod wait;
@@ -21,14 +21,14 @@ use crate::owner::{Existing, Owner, objections};
 use crate::settings::Settings;
 use crate::{Error, MANAGER, Progress, leases, manifests};
 
-/// Options of an installation.
+/// The options of an installation.
 #[derive(Debug, Clone, Default)]
 pub struct Choices {
-    /// Other controllers are scaled to zero, and objects without an owner are adopted.
+    /// Whether other controllers are scaled to zero, and objects without an owner are adopted (`--take-over`).
     pub takes_over: bool,
-    /// Whether the steps are only reported.
+    /// Whether the steps are only reported, not executed.
     pub is_dry_run: bool,
-    /// The maximum wait for the controller to become ready; none means no wait.
+    /// How long to wait for the controller to become ready; `None` means not at all.
     pub wait: Option<Duration>,
 }
 
@@ -103,7 +103,7 @@ fn is_other_controller(controller: &Controller, settings: &Settings) -> bool {
         && (&controller.namespace, &controller.name) != (&settings.namespace, &settings.name)
 }
 
-/// Objects that an earlier run installed under this name and this run does not need.
+/// Objects that an earlier run installed under this name and that this run does not need.
 async fn superfluous(client: &Client, settings: &Settings, wanted: &[Value]) -> Result<Vec<Value>, Error> {
     if settings.scope == crate::settings::Scope::OnlyDefinitions {
         return Ok(Vec::new());
@@ -114,7 +114,7 @@ async fn superfluous(client: &Client, settings: &Settings, wanted: &[Value]) -> 
     Ok(left)
 }
 
-/// All objects with our label and this name, in order of deletion.
+/// All objects that have our label and this installation name, in the order in which they must be deleted.
 pub(crate) async fn installed(client: &Client, name: &str) -> Result<Vec<Value>, Error> {
     let selector = format!("app.kubernetes.io/managed-by={MANAGER},app.kubernetes.io/instance={name}");
     let mut found = Vec::new();
@@ -125,7 +125,7 @@ pub(crate) async fn installed(client: &Client, name: &str) -> Result<Vec<Value>,
     Ok(found)
 }
 
-/// Deletes an object; an object that does not exist is no error.
+/// Deletes an object. If it does not exist, this is not an error.
 pub(crate) async fn delete(client: &Client, object: &Value, progress: Progress<'_>) -> Result<(), Error> {
     let parameters =
         DeleteParams { propagation_policy: Some(PropagationPolicy::Background), ..DeleteParams::default() };
@@ -137,7 +137,7 @@ pub(crate) async fn delete(client: &Client, object: &Value, progress: Progress<'
     Ok(())
 }
 
-/// Scales another controller to zero, records its replicas, and waits until its pods are gone.
+/// Scales another controller to zero, records how many replicas it had, and waits until its pods are gone.
 async fn scale_to_zero_and_wait(
     client: &Client,
     clock: Clock,
@@ -174,7 +174,7 @@ pub(crate) async fn patch_deployment(
 
 pub(crate) use wait::until_stopped;
 
-/// The kinds of a definition whose objects prevent its deletion.
+/// The kind that a CRD defines; objects of this kind prevent the deletion of the CRD.
 pub(crate) fn definition_kind(definition: &Value) -> Option<(Kind, &'static str)> {
     let name = kinds::name(definition);
     let all = karpenter_api::crds::all().iter().chain(karpenter_api::crds::legacy());

@@ -1,4 +1,4 @@
-//! Access to objects as JSON. The plurals of all kinds that are written follow the regular rules.
+//! Access to objects as JSON. For all kinds that are written, the plural name can be derived by the regular rules.
 
 use kube::Client;
 use kube::api::{Api, DynamicObject};
@@ -27,7 +27,7 @@ pub(crate) const KWOK_NODE_CLASS: Kind = kind("karpenter.kwok.sh", "v1alpha1", "
 pub(crate) const PROVISIONER: Kind = kind("karpenter.sh", "v1alpha5", "Provisioner");
 pub(crate) const NODE_TEMPLATE: Kind = kind("karpenter.k8s.aws", "v1alpha1", "AWSNodeTemplate");
 
-/// The kinds of an installation besides CRDs, in order of deletion.
+/// The kinds of objects that an installation has besides CRDs, in the order in which they must be deleted.
 pub(crate) const INSTALLED: [Kind; 8] = [
     DEPLOYMENT,
     kind("policy", "v1", "PodDisruptionBudget"),
@@ -48,12 +48,12 @@ impl Kind {
         ApiResource::from_gvk(&GroupVersionKind::gvk(self.group, self.version, self.kind))
     }
 
-    /// All objects of the kind, in every namespace.
+    /// Access to all objects of the kind, in every namespace.
     pub(crate) fn all(self, client: &Client) -> Api<DynamicObject> {
         Api::all_with(client.clone(), &self.resource())
     }
 
-    /// Objects in a namespace, or those without one.
+    /// Access to the kind's objects in a namespace; without a namespace, to cluster-scoped objects.
     pub(crate) fn within(self, client: &Client, namespace: Option<&str>) -> Api<DynamicObject> {
         match namespace {
             Some(namespace) => Api::namespaced_with(client.clone(), namespace, &self.resource()),
@@ -62,7 +62,7 @@ impl Kind {
     }
 }
 
-/// The API for the kind and namespace of an object.
+/// Access to the kind and namespace of an object.
 pub(crate) fn place(client: &Client, object: &Value) -> Api<DynamicObject> {
     let (group, version) = match text(object, "/apiVersion").split_once('/') {
         Some((group, version)) => (group, version),
@@ -79,7 +79,7 @@ pub(crate) fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
     object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// The string at a key, such as a label, that may contain slashes.
+/// The string at a key that may contain slashes, such as the key of a label.
 pub(crate) fn entry<'a>(object: &'a Value, map: &str, key: &str) -> Option<&'a str> {
     object.pointer(map)?.get(key)?.as_str()
 }
@@ -88,7 +88,7 @@ pub(crate) fn name(object: &Value) -> &str {
     text(object, "/metadata/name")
 }
 
-/// Status, reason and message of a condition.
+/// The status, reason and message of a condition.
 pub(crate) fn condition<'a>(object: &'a Value, kind: &str) -> Option<(&'a str, &'a str, &'a str)> {
     let conditions = object.pointer("/status/conditions")?.as_array()?;
     let found = conditions.iter().find(|condition| condition["type"] == kind)?;
@@ -104,17 +104,17 @@ pub(crate) fn finalizers(object: &Value) -> Vec<&str> {
     list.into_iter().flatten().filter_map(Value::as_str).collect()
 }
 
-/// Whether a finalizer of Karpenter prevents the object's deletion.
+/// Whether the object has a finalizer of Karpenter, which prevents its deletion.
 pub(crate) fn is_held(object: &Value) -> bool {
     finalizers(object).iter().any(|finalizer| is_ours(finalizer))
 }
 
-/// Whether a finalizer is Karpenter's: `karpenter.sh/termination`, or `karpenter.k8s.aws/termination` of node classes.
+/// Whether a finalizer is Karpenter's: `karpenter.sh/termination`, or `karpenter.k8s.aws/termination` on node classes.
 pub(crate) fn is_ours(finalizer: &str) -> bool {
     matches!(finalizer, "karpenter.sh/termination" | "karpenter.k8s.aws/termination")
 }
 
-/// `Deployment kube-system/karpenter`, for messages.
+/// The title of an object for messages, such as `Deployment kube-system/karpenter`.
 pub fn title(object: &Value) -> String {
     match object.pointer("/metadata/namespace").and_then(Value::as_str) {
         Some(namespace) => format!("{} {namespace}/{}", text(object, "/kind"), name(object)),
@@ -122,7 +122,7 @@ pub fn title(object: &Value) -> String {
     }
 }
 
-/// The object as JSON with its kind, which lists omit.
+/// The object as JSON, including its kind, which lists omit.
 pub(crate) fn plain(kind: Kind, object: DynamicObject) -> Value {
     let mut value = serde_json::to_value(object).unwrap_or_default();
     if let Some(map) = value.as_object_mut() {
@@ -136,7 +136,7 @@ pub(crate) fn plain(kind: Kind, object: DynamicObject) -> Value {
     value
 }
 
-/// All objects of a kind, by namespace and name; empty if the cluster does not have the kind.
+/// All objects of a kind, sorted by namespace and name; empty if the cluster does not know the kind.
 pub(crate) async fn list(client: &Client, kind: Kind, selector: &str) -> kube::Result<Vec<Value>> {
     let parameters = kube::api::ListParams::default().labels(selector);
     match kind.all(client).list(&parameters).await {

@@ -1,5 +1,5 @@
-//! Leases of leader election: the holder, and whether it still renews. The decision uses the times in the Lease, so the
-//! clocks of holder and reader must agree within the slack.
+//! The Leases of leader elections: who holds each, and whether the holder still renews it. The decision uses times in
+//! the Lease, so the clocks of holder and reader must agree within the slack.
 
 use jiff::{SignedDuration, Timestamp};
 use kube::Client;
@@ -16,7 +16,7 @@ const DURATION_DEFAULT_SECS: i64 = 15;
 pub struct Lease {
     pub namespace: String,
     pub name: String,
-    /// The identity of the holder; empty after the holder released the Lease.
+    /// The identity of the holder; empty if the holder released the Lease.
     pub holder: String,
     pub renewed: Option<Timestamp>,
     pub duration_secs: i64,
@@ -37,20 +37,20 @@ impl Lease {
         }
     }
 
-    /// Whether a leader currently holds the Lease.
+    /// Whether a leader holds the Lease at the given time.
     pub fn is_held(&self, now: Timestamp) -> bool {
         let lasts = SignedDuration::from_secs(self.duration_secs) + SLACK;
         let is_fresh = self.renewed.is_some_and(|renewed| now.duration_since(renewed) <= lasts);
         !self.holder.is_empty() && is_fresh
     }
 
-    /// Seconds since the renewal, by the reader's clock.
+    /// How many seconds ago the Lease was renewed, by the reader's clock.
     pub fn age_secs(&self, now: Timestamp) -> Option<i64> {
         self.renewed.map(|renewed| now.duration_since(renewed).as_secs())
     }
 }
 
-/// All Leases with the name that this and upstream Karpenter use, in every namespace.
+/// All Leases, in every namespace, that have the name used by this and by upstream's Karpenter.
 pub(crate) async fn find(client: &Client) -> Result<Vec<Lease>, Error> {
     let parameters = kube::api::ListParams::default().fields(&format!("metadata.name={NAME}"));
     let found = LEASE.all(client).list(&parameters).await.map_err(Error::api("cannot list leases"))?;

@@ -1,7 +1,8 @@
-//! `karpenter install`, `uninstall` and `doctor`.
+//! The commands `karpenter install`, `uninstall` and `doctor`.
 //!
-//! Each command observes the cluster, a pure function decides, then objects are written. This crate does not print or
-//! read files: progress goes to a [`Progress`], results are values. It does not depend on the controllers.
+//! Each command reads the cluster; a pure function decides what to do; then objects are written. This crate does not
+//! print, and reads no files: it reports progress through a [`Progress`] and returns results as values. It does not
+//! depend on the controllers.
 
 pub mod controllers;
 pub mod doctor;
@@ -18,8 +19,8 @@ pub mod uninstall;
 pub use error::Error;
 pub use kinds::title;
 
-/// Receives progress, line by line.
+/// Receives the progress of a command, one line at a time.
 pub type Progress<'a> = &'a (dyn Fn(&str) + Send + Sync);
 
-/// The field manager of all writes, and the value of the label `app.kubernetes.io/managed-by` of our objects.
+/// The field manager of all writes, which is also the value of the label `app.kubernetes.io/managed-by` on our objects.
 pub const MANAGER: &str = "karpenter-install";

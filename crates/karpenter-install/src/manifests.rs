@@ -1,5 +1,5 @@
-//! The objects of an installation, in the order in which they are applied: from the files in `deploy/` and the CRDs of
-//! this build. This module writes nothing.
+//! The objects of an installation, in the order in which they are applied. They come from the files in `deploy/` and
+//! from the CRDs of this build. This module writes nothing.
 
 use std::collections::BTreeMap;
 
@@ -13,12 +13,12 @@ use crate::{Error, MANAGER};
 
 const RBAC: &str = include_str!("../../../deploy/rbac.yaml");
 const CONTROLLER: &str = include_str!("../../../deploy/controller.yaml");
-/// The name of the installation in the files of `deploy/`.
+/// The installation name that the files in `deploy/` contain.
 const NAME: &str = "karpenter";
 /// Namespaces that every cluster has.
 const BUILT_IN_NAMESPACES: [&str; 4] = ["default", "kube-system", "kube-public", "kube-node-lease"];
 
-/// All objects to apply.
+/// Builds all objects that must be applied.
 pub fn build(settings: &Settings) -> Result<Vec<Value>, Error> {
     let mistakes = settings.mistakes();
     if !mistakes.is_empty() {
@@ -32,7 +32,8 @@ pub fn build(settings: &Settings) -> Result<Vec<Value>, Error> {
         return Ok(objects);
     }
     if !BUILT_IN_NAMESPACES.contains(&settings.namespace.as_str()) {
-        // The namespace does not get our labels: it may be shared, and uninstall must not delete it.
+        // The namespace does not get our labels, because others may use it and `karpenter uninstall` must not delete
+        // it.
         objects
             .push(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": settings.namespace}}));
     }
@@ -49,14 +50,14 @@ fn definitions(settings: &Settings) -> Result<Vec<Value>, Error> {
     let read = |crd: &crds::Crd| -> Result<Value, Error> {
         let mut definition: Value = serde_saphyr::from_str(crd.yaml)
             .map_err(|error| Error::BuiltIn(format!("{}: {error}", crd.kind)))?;
-        // CRDs are shared by all installations, so they do not have the label with the name of one.
+        // All installations share the CRDs, so they have no label with the name of one installation.
         definition["metadata"]["labels"]["app.kubernetes.io/managed-by"] = json!(MANAGER);
         Ok(definition)
     };
     all.map(read).collect()
 }
 
-/// The roles that this installation needs, by their names in the file.
+/// The roles that this installation needs, by their names in the files.
 fn roles(settings: &Settings) -> Vec<&'static str> {
     let mut names = vec![NAME];
     names.push(match settings.provider {
@@ -76,7 +77,7 @@ fn permissions(settings: &Settings) -> Result<Vec<Value>, Error> {
     let wanted = roles(settings);
     let mut account = json!({"apiVersion": "v1", "kind": "ServiceAccount",
         "metadata": {"name": settings.name, "namespace": settings.namespace, "labels": labels(settings)},
-        // The Deployment mounts the token explicitly; other pods with this account do not get one by default.
+        // The Deployment mounts the token itself; other pods with this service account do not get one by default.
         "automountServiceAccountToken": false});
     if !settings.account_annotations.is_empty() {
         account["metadata"]["annotations"] = json!(settings.account_annotations);
@@ -88,7 +89,7 @@ fn permissions(settings: &Settings) -> Result<Vec<Value>, Error> {
             continue;
         }
         let name = renamed(settings, kinds::name(&role));
-        // The DNS Service is in kube-system; everything else is in the controller's namespace.
+        // The DNS Service is in kube-system, so its role is as well; all other roles are in the controller's namespace.
         let namespace = match (kind.as_str(), kinds::name(&role)) {
             ("ClusterRole", _) => None,
             (_, "karpenter-aws") => Some(text(&role, "/metadata/namespace").to_owned()),
@@ -121,7 +122,7 @@ fn controller(settings: &Settings) -> Result<Vec<Value>, Error> {
     Ok(objects)
 }
 
-/// Replaces all label selectors of the pods.
+/// Replaces every label selector that selects the controller's pods.
 fn select(settings: &Settings, value: &mut Value) {
     match value {
         Value::Object(map) => {
@@ -154,7 +155,7 @@ fn fill_in(settings: &Settings, deployment: &mut Value) -> Result<(), Error> {
     }
     variables.extend(settings.variables.iter().map(|(name, value)| (name.as_str(), value.as_str())));
     let list = container.get_mut("env").and_then(Value::as_array_mut).ok_or_else(broken)?;
-    // A variable of the caller overrides that of the file.
+    // A variable that the caller states replaces the one in the file.
     list.retain(|known| !variables.contains_key(text(known, "/name")));
     list.extend(variables.iter().map(|(name, value)| json!({"name": name, "value": value})));
     Ok(())
@@ -176,7 +177,7 @@ fn labels(settings: &Settings) -> Value {
     })
 }
 
-/// The name of a role in an installation: `karpenter-aws` becomes `x-aws` in an installation with the name `x`.
+/// The name of a role in this installation: `karpenter-aws` becomes `x-aws` if the installation's name is `x`.
 fn renamed(settings: &Settings, name: &str) -> String {
     format!("{}{}", settings.name, name.strip_prefix(NAME).unwrap_or_default())
 }
@@ -185,16 +186,16 @@ fn documents(text: &str) -> Result<Vec<Value>, Error> {
     serde_saphyr::from_multiple(text).map_err(|error| Error::BuiltIn(error.to_string()))
 }
 
-/// A permission that an account needs.
+/// A permission that a service account needs.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Permission {
     pub group: String,
     pub resource: String,
     pub subresource: String,
     pub verb: String,
-    /// The namespace in which the permission is needed; empty for all namespaces.
+    /// The namespace in which the permission is needed; empty if in all namespaces.
     pub namespace: String,
-    /// The name of the object; empty for all names.
+    /// The name of the object for which the permission is needed; empty if for all objects.
     pub name: String,
 }
 
@@ -217,7 +218,7 @@ impl std::fmt::Display for Permission {
     }
 }
 
-/// The permissions that the controller needs, from the rules that are applied.
+/// The permissions that the controller needs, according to the RBAC rules that are applied.
 pub fn needed_permissions(settings: &Settings) -> Result<Vec<Permission>, Error> {
     let mut needed = Vec::new();
     for role in permissions(settings)? {

@@ -1,5 +1,5 @@
-//! The owner of an object, from its labels and annotations, and the conflicts of an installation with existing objects.
-//! Pure functions.
+//! Determines the owner of an object from its labels and annotations, and finds conflicts of an installation with
+//! existing objects. The functions are pure.
 
 use serde_json::Value;
 
@@ -10,7 +10,7 @@ use crate::leases::Lease;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Owner {
-    /// This command installed the object, under this name.
+    /// `karpenter install` created the object, for the installation with this name.
     Us(String),
     Helm {
         release: String,
@@ -39,22 +39,22 @@ pub fn owner(object: &Value) -> Owner {
     Owner::Unsigned
 }
 
-/// The existing objects and controllers that an installation may conflict with.
+/// The existing objects and controllers with which an installation may conflict.
 #[derive(Debug, Default)]
 pub struct Existing<'a> {
-    /// Each object to apply, with the existing object of the same name.
+    /// Each object to apply, with the existing object of the same kind and name.
     pub objects: Vec<(&'a Value, Option<Value>)>,
     pub controllers: &'a [Controller],
-    /// Leases that are held now.
+    /// The Leases that are held at present.
     pub held_leases: &'a [Lease],
-    /// Whether the installation includes a controller.
+    /// Whether the installation has a controller in the cluster.
     pub brings_controller: bool,
     pub name: &'a str,
     pub namespace: &'a str,
     pub takes_over: bool,
 }
 
-/// Why the installation must not continue; each line has a fix.
+/// Why the installation must not continue; each line states a fix.
 pub fn objections(existing: &Existing<'_>) -> Vec<String> {
     let mut lines = Vec::new();
     let mut of_helm = Vec::new();
@@ -67,7 +67,7 @@ pub fn objections(existing: &Existing<'_>) -> Vec<String> {
         }
         match owner(found) {
             Owner::Us(_) => {}
-            // CRDs are the same API for every installer, so `--take-over` adopts them.
+            // CRDs are the same for every installer, so with `--take-over` they are adopted.
             Owner::Helm { .. } if is_definition && existing.takes_over => {}
             Owner::Helm { release, namespace } => of_helm.push((title(wanted), release, namespace)),
             Owner::Unsigned if is_definition || existing.takes_over => {}
@@ -104,7 +104,7 @@ pub fn objections(existing: &Existing<'_>) -> Vec<String> {
     lines
 }
 
-/// Controllers that would be active at the same time.
+/// The controllers that would be active at the same time as the new one.
 fn other_controllers(existing: &Existing<'_>) -> Vec<String> {
     let is_this = |controller: &Controller| {
         controller.owner == Owner::Us(existing.name.to_owned())
@@ -151,7 +151,7 @@ fn other_controllers(existing: &Existing<'_>) -> Vec<String> {
     lines
 }
 
-/// The first names of a list, and the number of the others.
+/// The first names of a list, followed by how many more there are.
 pub(crate) fn listed(names: &[&str]) -> String {
     const SHOWN: usize = 4;
     match names.len() {
@@ -198,7 +198,7 @@ mod tests {
         assert_eq!(owner(&object("Role", json!({}))), Owner::Unsigned);
     }
 
-    /// Columns: kind, metadata of the existing object, whether `--take-over` is given, whether the installation
+    /// Columns: kind, metadata of the existing object, whether `--take-over` is passed, whether the installation
     /// continues.
     #[test]
     fn objects_of_other_owners_conflict() {

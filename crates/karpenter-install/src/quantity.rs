@@ -1,4 +1,4 @@
-//! Validation of resource amounts of a container.
+//! Validates amounts of a container's resources.
 
 use karpenter_model::quantity::Quantity;
 

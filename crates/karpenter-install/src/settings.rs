@@ -1,4 +1,4 @@
-//! The settings of an installation and their validation. This module does not read the cluster.
+//! The settings of an installation, and their validation. This module does not read the cluster.
 
 use std::collections::BTreeMap;
 
@@ -6,12 +6,12 @@ use karpenter_api::labels::Provider;
 
 use crate::quantity::is_positive;
 
-/// The parts that are installed.
+/// Which parts are installed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scope {
-    /// CRDs, RBAC and a controller in the cluster.
+    /// CRDs, RBAC, and a controller that runs in the cluster.
     Everything,
-    /// CRDs and RBAC, for a controller that runs elsewhere.
+    /// CRDs, and RBAC for a controller that runs outside of the cluster.
     WithoutController,
     /// CRDs only.
     OnlyDefinitions,
@@ -21,19 +21,19 @@ pub enum Scope {
 pub struct Settings {
     pub provider: Provider,
     pub scope: Scope,
-    /// Whether CRDs are applied; otherwise they must exist.
+    /// Whether CRDs are applied; if not, they must exist already.
     pub with_definitions: bool,
-    /// The name or name prefix of all objects.
+    /// The name of the installation, which is the name, or the beginning of the name, of all its objects.
     pub name: String,
     pub namespace: String,
     pub image: Option<String>,
     pub replicas: u32,
     pub cpu: String,
     pub memory: String,
-    /// Environment variables of the controller, by the names that `karpenter controller --help` lists.
+    /// The environment variables of the controller, under the names that `karpenter controller --help` lists.
     pub variables: BTreeMap<String, String>,
     pub account_annotations: BTreeMap<String, String>,
-    /// Whether the controller serves Provisioner and AWSNodeTemplate.
+    /// Whether the controller serves the v1alpha5 API (Provisioner and AWSNodeTemplate).
     pub serves_legacy: bool,
 }
 
@@ -59,7 +59,7 @@ impl Settings {
         self.scope == Scope::Everything
     }
 
-    /// Whether additional permissions are needed: for feature gates and for default topology spreads.
+    /// Whether feature gates or default topology spreads need additional permissions.
     pub(crate) fn needs_features(&self) -> bool {
         let gates = self.variables.get("FEATURE_GATES").map(String::as_str).unwrap_or_default();
         let is_on = |gate: &str| {
@@ -71,7 +71,7 @@ impl Settings {
         ["NodeOverlay", "CapacityBuffer", "PodDeletionCostManagement"].into_iter().any(is_on) || spreads
     }
 
-    /// All errors, one line each.
+    /// All errors in the settings, one line each.
     pub fn mistakes(&self) -> Vec<String> {
         let mut lines = Vec::new();
         if self.scope == Scope::OnlyDefinitions && !self.with_definitions {
@@ -80,7 +80,7 @@ impl Settings {
         if self.scope == Scope::OnlyDefinitions {
             return lines;
         }
-        // The longest derived name is the installation's name with `-features`.
+        // The longest name derived from the installation's name ends with `-features`.
         if !is_dns_label(&self.name) || self.name.len() > 50 {
             lines.push(format!(
                 "--name {:?}: valid are up to 50 lower-case letters, digits and hyphens",

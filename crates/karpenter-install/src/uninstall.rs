@@ -1,8 +1,8 @@
-//! Uninstalls Karpenter. The caller chooses what happens to its nodes: no node is left unmanaged unless the caller
-//! requests it, and no object is left that cannot be deleted.
+//! Uninstalls Karpenter. The caller chooses what happens to the nodes: none stays without a controller unless the
+//! caller requests this, and no object is left in a state in which it cannot be deleted.
 //!
-//! The command observes the cluster, [`plan`] decides on the steps, and the steps run in order. A second run continues
-//! where the first stopped.
+//! The command reads the cluster, [`plan`] decides on the steps, and the steps are executed in order. If a run stops
+//! early, the next run continues.
 
 mod definitions;
 mod drain;
@@ -26,8 +26,8 @@ pub use plan::{Choices, Nodes, Seen, Step};
 
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
 
-/// NodePools, node classes, Provisioners and AWSNodeTemplates as manifests without server fields, so that users can
-/// restore them.
+/// All NodePools, node classes, Provisioners and AWSNodeTemplates as manifests without fields that the server sets, so
+/// that users can restore them.
 pub async fn kept_objects(client: &Client) -> Result<Vec<Value>, Error> {
     let seen = observe::observe(client, "").await?;
     let all = seen.pools.iter().chain(&seen.classes).chain(&seen.old);
@@ -68,7 +68,7 @@ pub async fn uninstall(
             }
             Step::StopController(deployment) => stop(client, clock, deployment, progress).await?,
             Step::Release => {
-                // The cluster is read again, because the controller may have launched instances until it stopped.
+                // The cluster is read again here, because the controller may have launched instances before it stopped.
                 let observed_now = observe::observe(client, &choices.name).await?;
                 release::release(client, &plan::to_release(&observed_now), progress).await?;
                 for claim in observed_now
@@ -102,7 +102,7 @@ pub async fn uninstall(
     Ok(())
 }
 
-/// The pods are stopped before the permissions are deleted, so that the leader can release its Lease.
+/// The pods are stopped before the permissions are deleted, because the leader needs them to release its Lease.
 async fn stop(
     client: &Client,
     clock: Clock,
@@ -125,7 +125,7 @@ async fn stop(
     delete(client, deployment, progress).await
 }
 
-/// Restores the replicas of a controller that was taken over.
+/// Gives a controller that was scaled to zero its former number of replicas.
 async fn restore(client: &Client, controller: &Controller, progress: Progress<'_>) -> Result<(), Error> {
     let replicas = controller.replicas_before.unwrap_or(1);
     let patch = json!({

@@ -1,4 +1,4 @@
-//! Chooses the offering of a NodeClaim: the cheapest one that its requirements and requests allow.
+//! Chooses an offering for a NodeClaim: the cheapest one that its requirements and requests allow.
 
 use std::sync::Arc;
 
@@ -8,15 +8,15 @@ use karpenter_model::labels;
 use karpenter_model::requirements::{Operator, Requirement, Requirements};
 use karpenter_model::resources::ResourceList;
 
-/// An instance type and one of its offerings.
+/// An instance type, and one of its offerings.
 #[derive(Debug, Clone, Copy)]
 pub struct Choice<'a> {
     pub instance_type: &'a InstanceType,
     pub offering: &'a Offering,
 }
 
-/// The NodeClaim's requirements and, if it is launched, the labels of its instance. Requirements with an invalid
-/// operator are skipped; the API server rejects them.
+/// The NodeClaim's requirements and, if the NodeClaim is launched, the labels of its instance. A requirement with an
+/// invalid operator is skipped, as the API server rejects it.
 pub(crate) fn requirements(claim: &NodeClaim) -> Requirements {
     claim
         .spec
@@ -32,7 +32,8 @@ pub(crate) fn requirements(claim: &NodeClaim) -> Requirements {
         .collect()
 }
 
-/// Instance type, zone and capacity type of a launched NodeClaim, from its labels. Any controller may have launched it.
+/// The instance type, zone and capacity type of a launched NodeClaim, as requirements. They are read from its labels,
+/// because any controller may have launched it.
 fn launched_requirements(claim: &NodeClaim) -> impl Iterator<Item = Requirement> {
     let is_launched = claim.status.as_ref().is_some_and(|status| status.provider_id.is_some());
     let found = claim.metadata.labels.iter().flatten().filter(move |_| is_launched);
@@ -43,7 +44,8 @@ fn launched_requirements(claim: &NodeClaim) -> impl Iterator<Item = Requirement>
         .map(|(key, value)| Requirement::new(key.as_str(), Operator::In, vec![Arc::from(value.as_str())]))
 }
 
-/// The first instance type that the NodeClaim names and the catalog does not contain.
+/// The first instance type that the NodeClaim names and that the catalog does not contain; `None` if the catalog has
+/// all of them.
 pub(crate) fn unknown_type<'a>(claim: &'a NodeClaim, types: &[InstanceType]) -> Option<&'a str> {
     let named = claim.spec.requirements.iter().filter(|requirement| {
         requirement.operator == "In" && labels::normalize(&requirement.key) == labels::INSTANCE_TYPE
@@ -54,8 +56,9 @@ pub(crate) fn unknown_type<'a>(claim: &'a NodeClaim, types: &[InstanceType]) -> 
         .map(String::as_str)
 }
 
-/// All compatible offerings that can be launched now, cheapest first. Ties within an instance type are broken by a hash
-/// of `number`, so that NodeClaims spread over zones; ties between instance types by their order.
+/// All compatible offerings that can be launched now, cheapest first. Equal prices of one instance type are ordered by
+/// a hash of `number`, so that NodeClaims are spread over zones; equal prices of different types are ordered as the
+/// types are.
 pub(crate) fn candidates<'a>(claim: &NodeClaim, types: &'a [InstanceType], number: u64) -> Vec<Choice<'a>> {
     let wanted = requirements(claim);
     let requested = claim.spec.resources.as_ref().and_then(|resources| resources.requests.as_ref());
@@ -84,7 +87,8 @@ pub(crate) fn candidates<'a>(claim: &NodeClaim, types: &'a [InstanceType], numbe
     found.into_iter().map(|(.., choice)| choice).collect()
 }
 
-/// Resources that the instance type does not have are ignored: device plugins or NodeOverlays add them later.
+/// Whether the requests fit. Resources that the instance type lacks are ignored, because device plugins or NodeOverlays
+/// add them later.
 fn fits(allocatable: &ResourceList, requested: &ResourceList) -> bool {
     requested.iter().all(|(name, amount)| allocatable.lookup(name).is_none_or(|room| amount <= room))
 }
@@ -119,7 +123,8 @@ mod tests {
         let table = [
             (json!([linux, amd64, zone_b]), json!({}), "c-1x-amd64-linux", "spot"),
             (json!([linux, amd64, zone_b, on_demand]), json!({}), "c-1x-amd64-linux", "on-demand"),
-            // The kubelet reserves 100 millicores, so a request for one whole core needs an instance type with two.
+            // The kubelet reserves 100 millicores, so a request of one whole core needs an instance type with two
+            // cores.
             (json!([linux, amd64, zone_b]), json!({"cpu": "1"}), "c-2x-amd64-linux", "spot"),
             (json!([linux, amd64, zone_b]), json!({"memory": "7Gi"}), "m-1x-amd64-linux", "spot"),
             (json!([linux, amd64, zone_b]), json!({"example.com/device": "1"}), "c-1x-amd64-linux", "spot"),

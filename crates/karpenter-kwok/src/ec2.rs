@@ -1,5 +1,5 @@
-//! Sets every EC2NodeClass to ready on a cluster without EC2, so that manifests for AWS run unchanged. It does not
-//! resolve subnets, security groups or AMIs.
+//! Sets every EC2NodeClass to ready on a cluster without EC2, so that manifests for AWS can be used unchanged. Subnets,
+//! security groups and AMIs are not resolved.
 
 use karpenter_api::types::EC2NodeClass;
 use karpenter_cloud::NodeClassKind;
@@ -18,7 +18,7 @@ pub const EC2_NODE_CLASS_KIND: NodeClassKind = NodeClassKind {
     plural: "ec2nodeclasses",
 };
 
-/// The controller that sets the condition `Ready` of every EC2NodeClass.
+/// The controller that sets the condition `Ready` of every EC2NodeClass to true.
 pub struct Ec2Classes {
     client: Client,
     clock: Clock,
@@ -27,7 +27,7 @@ pub struct Ec2Classes {
 }
 
 impl Ec2Classes {
-    /// Starts to watch EC2NodeClasses; their CRD must be installed.
+    /// Starts to watch EC2NodeClasses, whose CRD must be installed.
     pub async fn start(client: Client, clock: Clock) -> Self {
         let (store, watching) = Store::<EC2NodeClass>::watch(&client, keep_all, &[]);
         store.synced().await;

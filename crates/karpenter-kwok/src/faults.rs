@@ -1,4 +1,4 @@
-//! Faults of the simulated cloud, which tests and simulations inject. There are none by default.
+//! Faults of the simulated cloud, which tests and simulations inject. By default, there are no faults.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use karpenter_cloud::CloudError;
 use karpenter_model::instance_type::Offering;
 
-/// The offerings that a fault applies to; an absent field matches all.
+/// The offerings to which a fault applies. An absent field matches every value.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct OfferingPattern {
     pub instance_type: Option<String>,
@@ -33,19 +33,20 @@ impl OfferingPattern {
 /// How the nodes of new instances register.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Registration {
-    /// The node appears after the registration delay of its node class.
+    /// The node appears after the registration delay that its node class states.
     #[default]
     Normal,
-    /// The node never appears, although the instance exists.
+    /// The instance exists, but its node never appears.
     Never,
-    /// The node appears this much later than the registration delay.
+    /// The node appears later than the registration delay, by this duration.
     Slower(Duration),
 }
 
-/// Active faults. Each call takes one error from the front of its list.
+/// The active faults. Each call fails with the first error of its list, which is removed from the list.
 #[derive(Debug, Clone, Default)]
 pub struct Faults {
-    /// Offerings without capacity: a launch fails, and the offering is unavailable for [`crate::UNAVAILABLE_FOR`].
+    /// Offerings without capacity. A launch of one fails, and the offering is unavailable for
+    /// [`crate::UNAVAILABLE_FOR`].
     pub without_capacity: Vec<OfferingPattern>,
     pub registration: Registration,
     pub create_errors: VecDeque<CloudError>,
@@ -53,11 +54,11 @@ pub struct Faults {
     pub get_errors: VecDeque<CloudError>,
     pub list_errors: VecDeque<CloudError>,
     pub reboot_errors: VecDeque<CloudError>,
-    /// Provider ids of instances whose reboot is accepted and never happens.
+    /// The provider ids of instances whose reboot is accepted, but never happens.
     pub stuck_reboots: BTreeSet<String>,
-    /// Provider ids of instances that the cloud terminated on its own; their nodes may still exist.
+    /// The provider ids of instances that the cloud terminated without a request. Their nodes may still exist.
     pub terminated_externally: BTreeSet<String>,
-    /// Drift reasons that the provider reports, by provider id.
+    /// The drift reasons that the provider reports, by provider id.
     pub drifted: BTreeMap<String, String>,
 }
 

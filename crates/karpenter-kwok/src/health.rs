@@ -1,4 +1,4 @@
-//! Node conditions for node repair, the repair policies, and reboots of simulated instances.
+//! The node conditions by which nodes are repaired, the repair policies, and reboots of simulated instances.
 
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -8,12 +8,12 @@ use serde_json::json;
 
 use crate::provider::{failure, is_code, not_found};
 
-/// A condition that kubelets do not report; True means that the node must be replaced although it is ready.
+/// A condition that kubelets do not report. If it is True, the node must be replaced although it is ready.
 pub const UNHEALTHY: &str = "KWOKUnhealthy";
-/// A condition that kubelets do not report; True means that the node must be rebooted.
+/// A condition that kubelets do not report. If it is True, the node must be rebooted.
 pub const REBOOT_REQUIRED: &str = "KWOKRebootRequired";
 
-/// The repair policies; they are the same as those of upstream's kwok provider.
+/// The repair policies, which are those of upstream's kwok provider.
 pub(crate) fn repair_policies() -> Vec<RepairPolicy> {
     let policy = |kind: &str, status: &str, reason: &str, times: (u64, u64), action| RepairPolicy {
         condition_type: kind.to_owned(),
@@ -32,7 +32,7 @@ pub(crate) fn repair_policies() -> Vec<RepairPolicy> {
     ]
 }
 
-/// Simulates a reboot: sets a new boot id. The same operation id gives the same boot id.
+/// Simulates a reboot by setting a new boot id on the node. Calls with the same operation id set the same boot id.
 pub(crate) async fn write_boot_id(
     nodes: &Api<Node>,
     name: &str,

@@ -1,9 +1,10 @@
-//! A provider whose instances are Node objects only: for clusters without a cloud, where kwok or the simulated kubelets
-//! report node status.
+//! The kwok provider, whose instances are only Node objects. It is for clusters without a cloud, in which kwok or the
+//! simulated kubelets report the status of nodes.
 //!
-//! A launch chooses the cheapest offering that the NodeClaim allows and creates the Node after the registration delay
-//! of the node class. Node names are derived from the NodeClaim's uid, so a repeated launch, even by another process,
-//! finds the first instance. Tests inject faults of a cloud ([`Faults`]). The provider does not make nodes ready.
+//! A launch chooses the cheapest offering that the NodeClaim allows, and creates the Node after the registration delay
+//! of the node class. The name of the Node is derived from the NodeClaim's uid, so a launch that is repeated, even by
+//! another process, finds the first instance. Tests inject faults of a cloud ([`Faults`]). The provider does not make
+//! nodes ready.
 //!
 //! Upstream: kwok/cloudprovider/cloudprovider.go
 

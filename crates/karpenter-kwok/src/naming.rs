@@ -1,4 +1,5 @@
-//! Names of instances. They are derived from the NodeClaim's name and uid, so that a repeated launch has the same name.
+//! The names of instances. They are derived from the NodeClaim's name and uid, so that a repeated launch gives the same
+//! name.
 
 use karpenter_api::types::NodeClaim;
 use kube::ResourceExt;
@@ -7,19 +8,20 @@ use crate::node::PROVIDER_ID_PREFIX;
 
 const FNV_OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
 const FNV_PRIME: u64 = 0x0000_0100_0000_01b3;
-/// The letters of generated words. There are no vowels, so that they form no real words.
+/// The letters of generated words. There are no vowels among them, so that no real words occur.
 const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz";
 const WORD_LETTERS: usize = 8;
 
-/// A hash of the NodeClaim's uid, equal in every process.
+/// A hash of the NodeClaim's uid, which is the same in every process.
 pub(crate) fn number(uid: &str) -> u64 {
     let hash = uid.bytes().fold(FNV_OFFSET, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(FNV_PRIME));
-    // The last bytes of a uid must affect all bits of the number.
+    // This makes the last bytes of a uid affect all bits of the number.
     let mixed = (hash ^ (hash >> 32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     mixed ^ (mixed >> 29)
 }
 
-/// The node name of a NodeClaim: from `status.providerID` if another controller or process set it, else derived.
+/// The name of a NodeClaim's Node. It is taken from `status.providerID` if another controller or process set it, else
+/// derived from the NodeClaim.
 pub(crate) fn node_of(claim: &NodeClaim) -> String {
     let known = claim.status.as_ref().and_then(|status| status.provider_id.as_deref());
     match known.and_then(|id| id.strip_prefix(PROVIDER_ID_PREFIX)) {
@@ -28,7 +30,7 @@ pub(crate) fn node_of(claim: &NodeClaim) -> String {
     }
 }
 
-/// `kwok-<claim>-<word>-<number>`, the pattern that upstream's kwok provider uses.
+/// The name `kwok-<claim>-<word>-<number>`, as upstream's kwok provider forms it.
 pub fn node_name(claim_name: &str, uid: &str) -> String {
     let number = number(uid);
     let mut rest = number >> 32;

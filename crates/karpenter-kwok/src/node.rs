@@ -15,19 +15,19 @@ use crate::choice::Choice;
 use crate::naming;
 
 pub const PROVIDER_ID_PREFIX: &str = "kwok://";
-/// The annotation and label that kwok selects its nodes by.
+/// The key of the annotation and label by which kwok selects its nodes.
 pub const KWOK_NODE: &str = "kwok.x-k8s.io/node";
 pub const KWOK_NODE_VALUE: &str = "fake";
-/// The label with the name of the kwok process that simulates the node, if there are several.
+/// The label that names the kwok process that simulates the node, if there are several processes.
 pub const PARTITION_LABEL: &str = "kwok-partition";
 pub const PARTITION_VALUE: &str = "a";
-/// The label with the price per hour, which eks-node-viewer reads.
+/// The label with the node's price per hour, which eks-node-viewer reads.
 pub const PRICE_LABEL: &str = "eks-node-viewer/instance-price";
 
-/// The Node of an instance that was launched for the NodeClaim.
+/// Builds the Node of an instance that was launched for the NodeClaim.
 ///
-/// The NodeClaim owns the Node, so the Node of a deleted NodeClaim is garbage collected even if the launch was never
-/// recorded. Its capacity is that of the instance type, plus requested resources that the type does not have (devices).
+/// The NodeClaim owns the Node, so that the Node is garbage collected with the NodeClaim even if its launch was never
+/// recorded. The Node's capacity is that of the instance type, plus requested resources that the type lacks (devices).
 pub(crate) fn build(claim: &NodeClaim, choice: Choice<'_>) -> Node {
     let metadata = &claim.metadata;
     let claim_name = metadata.name.clone().unwrap_or_default();
@@ -98,7 +98,7 @@ fn add_single_values(found: &mut BTreeMap<String, String>, requirements: &Requir
     }
 }
 
-/// The amounts of the instance type, and additionally those requested resources that the type does not have.
+/// The amounts of the instance type, plus those requested resources that the type lacks.
 fn texts(requested: &Quantities, amounts: &ResourceList) -> BTreeMap<String, Text> {
     let mut found: BTreeMap<String, Text> =
         requested.iter().map(|(name, quantity)| (name.clone(), Text(quantity.to_string()))).collect();
@@ -108,7 +108,7 @@ fn texts(requested: &Quantities, amounts: &ResourceList) -> BTreeMap<String, Tex
     found
 }
 
-/// The instance of a Node.
+/// Converts a Node to the instance that it stands for.
 pub(crate) fn instance(node: &Node) -> Instance {
     let read = |amounts: Option<&BTreeMap<String, Text>>| -> Quantities {
         let amounts = amounts.into_iter().flatten();

@@ -1,4 +1,4 @@
-//! The cloud provider. Instances whose Node does not exist yet are held in memory; all others are read from the API
+//! The cloud provider. Instances whose Node does not exist yet are kept in memory; all others are read from the API
 //! server.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -32,17 +32,17 @@ pub const NODE_CLASS_KIND: NodeClassKind = NodeClassKind {
     plural: "kwoknodeclasses",
 };
 
-/// Nodes per page of a list request.
+/// The number of Nodes per page of a list request.
 const PAGE_SIZE: u32 = 500;
-/// Attempts to create a Node, with increasing back-off, before the launch is abandoned.
+/// How often creating a Node is attempted, with increasing back-off, before the launch is given up.
 const CREATE_ATTEMPTS_MAX: u32 = 20;
 const CREATE_BACKOFF_MIN: Duration = Duration::from_millis(100);
 const CREATE_BACKOFF_MAX: Duration = Duration::from_secs(10);
-/// Back-off between attempts to resume launches of an earlier process.
+/// The first delay between attempts to resume launches of an earlier process.
 const RESUME_BACKOFF_MIN: Duration = Duration::from_secs(1);
 const RESUME_BACKOFF_MAX: Duration = Duration::from_secs(60);
 
-/// The simulated cloud of one cluster. Clones share its state.
+/// The simulated cloud of one cluster. All clones share its state.
 #[derive(Clone)]
 pub struct Kwok {
     inner: Arc<Inner>,
@@ -53,10 +53,10 @@ struct Inner {
     clock: Clock,
     well_known: BTreeSet<Arc<str>>,
     unavailable: Mutex<UnavailableOfferings>,
-    /// Instance types for NodePools with an EC2NodeClass, where EC2 is simulated too.
+    /// The instance types for NodePools that use an EC2NodeClass; `None` if EC2 is not simulated.
     ec2: Option<Mutex<UnavailableOfferings>>,
     faults: Mutex<Faults>,
-    /// Instances without a Node, by the uid of their NodeClaim.
+    /// Instances that have no Node yet, by the uid of their NodeClaim.
     launching: Mutex<BTreeMap<String, Node>>,
 }
 
@@ -65,8 +65,8 @@ impl Kwok {
         Self::with_catalogs(client, clock, types, None)
     }
 
-    /// Uses kwok's built-in instance types, and `types` for NodePools with an EC2NodeClass. Another component, such as
-    /// [`crate::Ec2Classes`], must set the classes to ready.
+    /// Creates a provider with kwok's built-in instance types, and with `types` for NodePools that use an EC2NodeClass.
+    /// Another component, such as [`crate::Ec2Classes`], must set these classes to ready.
     pub fn with_simulated_ec2(client: Client, clock: Clock, types: Vec<InstanceType>) -> Self {
         Self::with_catalogs(client, clock, catalog::generic(), Some(types))
     }
@@ -94,22 +94,22 @@ impl Kwok {
         Self { inner: Arc::new(inner) }
     }
 
-    /// Uses kwok's built-in instance types.
+    /// Creates a provider with kwok's built-in instance types.
     pub fn generic(client: Client, clock: Clock) -> Self {
         Self::new(client, clock, catalog::generic())
     }
 
-    /// Uses instance types in kwok's JSON format.
+    /// Creates a provider with instance types given in kwok's JSON format.
     pub fn from_json(client: Client, clock: Clock, text: &str) -> Result<Self, CatalogError> {
         Ok(Self::new(client, clock, catalog::parse(text)?))
     }
 
-    /// Changes the active faults.
+    /// Changes which faults are active.
     pub fn change_faults<T>(&self, change: impl FnOnce(&mut Faults) -> T) -> T {
         change(&mut lock(&self.inner.faults))
     }
 
-    /// Simulates that the cloud terminates an instance without a request: the Node stays and its heartbeat stops.
+    /// Simulates that the cloud terminates an instance without a request: the Node stays, but its heartbeat stops.
     pub async fn terminate_externally(&self, provider_id: &str) -> Result<(), CloudError> {
         self.change_faults(|faults| faults.terminated_externally.insert(provider_id.to_owned()));
         let name = provider_id.strip_prefix(PROVIDER_ID_PREFIX).unwrap_or(provider_id);
@@ -118,7 +118,7 @@ impl Kwok {
         answer.map(drop).or_else(|error| if is_code(&error, 404) { Ok(()) } else { Err(failure(error)) })
     }
 
-    /// Sets a node condition that heartbeats do not reset; [`Kwok::remove_condition`] removes it.
+    /// Sets a condition of a node that heartbeats do not reset. [`Kwok::remove_condition`] removes it.
     pub async fn inject_condition(
         &self,
         node: &str,
@@ -135,8 +135,8 @@ impl Kwok {
         health::remove_condition(&self.inner.nodes(), node, condition).await
     }
 
-    /// Resumes launches whose process exited before the Node was created. Call it once after start. Failed launches are
-    /// retried in the background and delay neither the caller nor other launches.
+    /// Resumes launches whose process exited before it created the Node. Must be called once after the start. Launches
+    /// that fail are retried in the background, without delaying the caller or other launches.
     pub async fn resume(&self) {
         if self.resume_launches().await {
             return;
@@ -154,7 +154,7 @@ impl Kwok {
         });
     }
 
-    /// Resumes launches of an earlier process; true if none failed.
+    /// Resumes launches of an earlier process; returns true if none failed.
     async fn resume_launches(&self) -> bool {
         let claims: Api<NodeClaim> = Api::all(self.inner.client.clone());
         let claims = match claims.list(&ListParams::default()).await {
@@ -191,7 +191,7 @@ impl Kwok {
         let delay = self.registration_delay(claim).await?;
         let node = self.choose(claim, &uid)?;
         let instance = node::instance(&node);
-        // If there are two concurrent calls for a NodeClaim, only one creates the Node.
+        // If there are two calls for one NodeClaim at the same time, only one of them creates the Node.
         let first = lock(&inner.launching).insert(uid.clone(), node).is_none();
         let registration = lock(&inner.faults).registration;
         let wait = match registration {
@@ -235,7 +235,7 @@ impl Kwok {
         Ok(Duration::from_nanos(u64::try_from(delay).unwrap_or(0)))
     }
 
-    /// The Node for the cheapest offering with capacity. Offerings without capacity are marked unavailable.
+    /// The Node for the cheapest offering that has capacity. Offerings without capacity are marked as unavailable.
     fn choose(&self, claim: &NodeClaim, uid: &str) -> Result<Node, CloudError> {
         let now = self.inner.clock.now();
         let offerings = self.inner.offerings_of(&claim.spec.node_class_ref);
@@ -261,7 +261,7 @@ impl Kwok {
             return Err(error);
         }
         let name = naming::node_of(claim);
-        // The task that would create the Node finds no entry and exits.
+        // The task that would create the Node then finds no entry, and ends.
         lock(&inner.launching).retain(|_, node| node.metadata.name.as_deref() != Some(&name));
         inner.remove(&name).await.map_err(failure)?;
         Err(not_found(&name))
@@ -317,8 +317,8 @@ impl Kwok {
         if let Some(error) = self.change_faults(|faults| faults.list_errors.pop_front()) {
             return Err(error);
         }
-        // The launches are read before the Nodes are listed, so that an instance whose Node is created in between is
-        // not missed.
+        // The launches are read before the Nodes are listed. Otherwise an instance whose Node is created in between
+        // would be missing.
         let waiting: Vec<Instance> = lock(&inner.launching).values().map(node::instance).collect();
         let mut found: BTreeMap<String, Instance> =
             waiting.into_iter().map(|instance| (instance.provider_id.clone(), instance)).collect();
@@ -345,7 +345,7 @@ impl Kwok {
 }
 
 impl Inner {
-    /// Whether the class is an EC2NodeClass and EC2 is simulated.
+    /// Whether the node class is an EC2NodeClass and EC2 is simulated.
     fn is_simulated_ec2(&self, class: &NodeClassReference) -> bool {
         self.ec2.is_some() && class.kind == EC2_NODE_CLASS_KIND.kind
     }
@@ -358,7 +358,7 @@ impl Inner {
         Api::all(self.client.clone())
     }
 
-    /// Creates the Node of a launch after the delay, unless the launch was cancelled.
+    /// Creates the Node of a launch after the delay, unless the launch is cancelled before.
     async fn create_node_after(self: Arc<Self>, uid: String, wait: Duration) {
         self.clock.sleep(wait).await;
         let mut pause = CREATE_BACKOFF_MIN;
@@ -389,13 +389,13 @@ impl Inner {
             tracing::error!(node = name, %error, "failed to create node, launch is abandoned");
         }
         if let (true, Some(name)) = (called_off, created) {
-            // The launch was cancelled while the Node was created. The NodeClaim owns the Node, so garbage collection
-            // deletes it if this fails.
+            // The launch was cancelled while the Node was being created. If removing the Node fails, garbage collection
+            // deletes it, because the NodeClaim owns it.
             let _ = self.remove(&name).await;
         }
     }
 
-    /// Deletes a Node that is not terminating.
+    /// Deletes a Node, unless it is already terminating.
     async fn remove(&self, name: &str) -> kube::Result<()> {
         let Some(node) = self.nodes().get_opt(name).await? else { return Ok(()) };
         if node.metadata.deletion_timestamp.is_some() {
@@ -461,7 +461,7 @@ impl CloudProvider for Kwok {
     }
 }
 
-/// Whether the NodeClaim has an instance of this provider and no node yet.
+/// Whether the NodeClaim has an instance of this provider, but no Node yet.
 fn is_awaiting_node(claim: &NodeClaim) -> bool {
     let launched = claim.status.as_ref().is_some_and(|status| {
         status.provider_id.as_deref().is_some_and(|id| id.starts_with(PROVIDER_ID_PREFIX))
@@ -482,7 +482,7 @@ pub(crate) fn is_code(error: &kube::Error, code: u16) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == code)
 }
 
-/// Maps an error of the API server, which takes the place of the cloud's API.
+/// Converts an error of the API server, which plays the part of the cloud's API.
 pub(crate) fn failure(error: kube::Error) -> CloudError {
     let message = match &error {
         kube::Error::Api(status) => status.message.clone(),

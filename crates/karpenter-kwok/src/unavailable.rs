@@ -1,4 +1,4 @@
-//! Offerings without capacity: after a failed launch they are listed as unavailable for [`UNAVAILABLE_FOR`].
+//! Offerings without capacity. After a launch found none, they are listed as unavailable for [`UNAVAILABLE_FOR`].
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,10 +7,10 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use karpenter_model::instance_type::{InstanceType, Offering};
 
-/// How long an offering is unavailable after a launch found no capacity.
+/// How long an offering stays unavailable after a launch found that it has no capacity.
 pub const UNAVAILABLE_FOR: Duration = Duration::from_secs(180);
 
-/// The key of an offering: instance type, zone, capacity type.
+/// An offering, identified by instance type, zone and capacity type.
 type Key = (Arc<str>, Arc<str>, Arc<str>);
 
 fn key(name: &Arc<str>, offering: &Offering) -> Key {
@@ -18,7 +18,7 @@ fn key(name: &Arc<str>, offering: &Offering) -> Key {
     (name.clone(), text(offering.zone()), text(offering.capacity_type()))
 }
 
-/// The unavailable offerings, and the instance types with these offerings marked.
+/// The unavailable offerings, and the instance types in which these offerings are marked.
 #[derive(Debug)]
 pub(crate) struct UnavailableOfferings {
     all: Arc<Vec<InstanceType>>,
@@ -38,7 +38,8 @@ impl UnavailableOfferings {
         self.rebuild();
     }
 
-    /// The instance types at this time. The list is shared and rebuilt only when an offering's availability changes.
+    /// The instance types at the given time. The list is shared; it is built again only when the availability of an
+    /// offering changes.
     pub(crate) fn types(&mut self, now: Timestamp) -> Arc<Vec<InstanceType>> {
         let before = self.until.len();
         self.until.retain(|_, until| *until > now);

@@ -1,4 +1,4 @@
-//! Tests of the provider on the embedded API server, with a paused clock.
+//! Tests of the kwok provider on the embedded API server, with a paused clock.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -125,7 +125,7 @@ async fn node_appears_after_registration_delay_with_labels_taints_and_resources(
     let annotations = node.metadata.annotations.clone().unwrap_or_default();
     assert_eq!(annotations.get("kwok.x-k8s.io/node").map(String::as_str), Some("fake"));
     let found = node.metadata.labels.clone().unwrap_or_default();
-    // The instance type has 4 cores and 16 GiB, and spot costs 70 % of on-demand.
+    // The instance type has 4 cores and 16 GiB; its spot price is 70 % of its on-demand price.
     let price = format!("{:.6}", (4.0 * 0.025 + 0.001 * (16u64 << 30) as f64 / 1e9) * 0.7);
     for (key, value) in [
         ("kwok.x-k8s.io/node", "fake"),
@@ -239,7 +239,7 @@ async fn repeated_launch_in_another_process_finds_the_first_instance() {
     let claim = world.claim(vec![]).await;
     let before = world.cloud.create(&claim).await.expect("launched");
     world.after(15).await;
-    // Another process, which has no record of the launch in memory, finds the instance.
+    // Another process, which does not have the launch in memory, finds the instance.
     let other = Kwok::generic(world.client.clone(), world.clock);
     let after = other.create(&claim).await.expect("launched");
     assert_eq!(before.provider_id, after.provider_id);
@@ -247,7 +247,7 @@ async fn repeated_launch_in_another_process_finds_the_first_instance() {
     world.after(15).await;
     assert_eq!(world.nodes().await.len(), 1);
 
-    // If a process exits before it created the Node, the next process creates it.
+    // If a process exits before it creates the Node, the next process creates the Node.
     let claim = world.claim(vec![]).await;
     let id = kwok_id(&claim);
     let claims: Api<NodeClaim> = Api::all(world.client.clone());
@@ -277,7 +277,7 @@ async fn failed_resume_is_retried_and_does_not_delay_other_launches() {
     assert_eq!(world.nodes().await.len(), 3);
 }
 
-/// Upstream's provider appends a random suffix to node names, and creates the Node after the launch.
+/// Upstream's provider adds a random suffix to the names of nodes, and creates the Node after the launch.
 #[tokio::test(start_paused = true)]
 async fn resume_keeps_provider_id_that_another_controller_chose() {
     let mut world = World::start(json!({})).await;
@@ -290,7 +290,7 @@ async fn resume_keeps_provider_id_that_another_controller_chose() {
         let status = json!({"status": {"providerID": format!("kwok://kwok-{name}-brave-heron-17")}});
         claims.patch_status(name, &PatchParams::default(), &Patch::Merge(status)).await.expect("patched");
     }
-    // The Node of the first NodeClaim exists and is not registered yet.
+    // The Node of the first NodeClaim exists, but is not registered yet.
     let node: Node = serde_json::from_value(json!({
         "metadata": {"name": "kwok-claim-1-brave-heron-17", "labels": {"kwok.x-k8s.io/node": "fake"}},
         "spec": {"providerID": "kwok://kwok-claim-1-brave-heron-17"}}))

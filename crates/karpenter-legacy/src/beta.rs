@@ -1,7 +1,7 @@
-//! Converts v1beta1 to v1. The kinds are similar; fields with a different default in v1 are set explicitly.
+//! Converts v1beta1 objects to v1. The kinds are similar; fields whose default differs in v1 are set explicitly.
 //!
-//! Kubelet settings moved from the NodePool to its node class. NodePools of one class with different kubelet settings get
-//! one class each.
+//! In v1, kubelet settings belong to the node class instead of the NodePool. If NodePools with different kubelet
+//! settings share a class, the class is split into one per distinct settings.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,20 +20,20 @@ use crate::types::{BetaEC2NodeClassSpec, BetaNodeClassRef, BetaNodePoolSpec, Kub
 const ALIAS_VERSION: &str = "compatibility.karpenter.k8s.aws/v1-alias-version";
 const ALIAS_FAMILIES: [&str; 5] = ["AL2", "AL2023", "Bottlerocket", "Windows2019", "Windows2022"];
 
-/// Which class each NodePool uses, and the kubelet settings of each class.
+/// For each NodePool the class that it uses, and for each class its kubelet settings.
 pub(crate) struct Classes {
-    /// The name of the class of each NodePool, by the NodePool's position in the input.
+    /// The name of the class that each NodePool uses, by the NodePool's index in the input.
     class_of_pool: BTreeMap<usize, String>,
-    /// The resulting classes with their kubelet settings, by the name of the class in the input.
+    /// The resulting classes with their kubelet settings, by the name of the class in the input that they come from.
     variants: BTreeMap<String, Vec<Variant>>,
-    /// Names of the classes of the input.
+    /// The names of the classes in the input.
     present: BTreeSet<String>,
 }
 
-/// A NodePool that uses a class: position, name and kubelet settings.
+/// A NodePool that uses a class, as index in the input, name, and kubelet settings.
 type User<'a> = (usize, &'a str, Option<KubeletConfiguration>);
 
-/// A class by its name, and its kubelet settings.
+/// The name of a resulting class, and its kubelet settings.
 type Variant = (String, Option<KubeletConfiguration>);
 
 impl Classes {
@@ -53,7 +53,8 @@ impl Classes {
             users.entry(reference.name).or_default().push((index, name_of(input), kubelet));
         }
         for (class, mut pools) in users {
-            // NodePools without kubelet settings use the class with the original name; if there are none, the first NodePool does.
+            // The original name of the class goes to NodePools without kubelet settings; if there are none, to the
+            // first NodePool.
             pools.sort_by_key(|(index, _, kubelet)| (kubelet.is_some(), *index));
             let known = variants.entry(class.clone()).or_default();
             for (index, pool, kubelet) in pools {
@@ -171,7 +172,7 @@ impl Classes {
         }
     }
 
-    /// Converts a class, once per distinct set of kubelet settings of its NodePools.
+    /// Converts a class: the result has one class for each distinct kubelet settings of its NodePools.
     pub(crate) fn class(&self, input: &Value, options: &Options, report: &mut Report) -> Vec<Value> {
         let empty = json!({});
         let raw = input.get("spec").unwrap_or(&empty);
@@ -239,7 +240,7 @@ fn group_and_kind(reference: &BetaNodeClassRef) -> (&str, &str) {
     )
 }
 
-/// The disruption settings, with the defaults of the v1beta1 schema.
+/// The disruption settings, with missing values set to the defaults of the v1beta1 schema.
 fn disruption(spec: &BetaNodePoolSpec, report: &mut Report) -> Value {
     let given = &spec.disruption;
     let after = given.consolidate_after.as_deref();

@@ -1,4 +1,5 @@
-//! Converts AWS settings of v1alpha1 to the spec of an EC2NodeClass. The settings must have passed [`crate::rules`].
+//! Converts AWS settings of the v1alpha1 API to the spec of an EC2NodeClass. The settings must be valid by
+//! [`crate::rules`].
 
 use std::collections::BTreeMap;
 
@@ -11,13 +12,13 @@ use crate::rules::SettingsLocation;
 use crate::selectors;
 use crate::types::{AwsSettings, BlockDeviceMapping, KubeletConfiguration, MetadataOptions};
 
-/// An EC2NodeClass without its name: the spec, and annotations for settings that the spec cannot express.
+/// An EC2NodeClass without its name: its spec, and annotations for settings that the spec cannot express.
 pub(crate) struct Class {
     pub(crate) spec: Value,
     pub(crate) annotations: Vec<(&'static str, String)>,
 }
 
-/// Converts the settings; `kubelet` is set for a class of a single Provisioner with kubelet settings.
+/// Converts the settings. `kubelet` is given if the class belongs to a single Provisioner that has kubelet settings.
 pub(crate) fn class(
     settings: &AwsSettings,
     location: SettingsLocation,
@@ -131,7 +132,7 @@ fn add_images(spec: &mut Map<String, Value>, settings: &AwsSettings, path: &str,
     }
 }
 
-/// An alias selects the published AMIs of a family, and implies the family.
+/// An alias in v1 selects the published AMIs of a family, and so determines the AMI family.
 pub(crate) fn alias(
     spec: &mut Map<String, Value>,
     family: &str,
@@ -162,7 +163,7 @@ pub(crate) fn ubuntu_without_images(field: &str, report: &mut Report) {
     );
 }
 
-/// Block devices that the family Ubuntu had by default.
+/// The block devices that the AMI family Ubuntu had by default.
 pub(crate) fn ubuntu_devices() -> Value {
     json!([{
         "deviceName": "/dev/sda1",
@@ -171,7 +172,8 @@ pub(crate) fn ubuntu_devices() -> Value {
     }])
 }
 
-/// The instance profile of the object, else the default instance profile of the settings, else a role.
+/// The identity of nodes: the instance profile of the object; if it has none, the default instance profile of the
+/// settings; else a role.
 pub(crate) fn identity(
     spec: &mut Map<String, Value>,
     profile: Option<&str>,
@@ -202,7 +204,7 @@ pub(crate) fn identity(
     spec.insert("role".to_owned(), json!(role));
 }
 
-/// Whether v1 reserves the tag key.
+/// Whether v1 reserves the tag key, so that classes may not set it.
 pub(crate) fn is_reserved_tag(key: &str) -> bool {
     key.starts_with("kubernetes.io/cluster")
         || [
@@ -257,8 +259,8 @@ fn device(mapping: &BlockDeviceMapping) -> Value {
     json!({"deviceName": mapping.device_name, "ebs": ebs})
 }
 
-/// All fields are set, because the defaults of v1 differ. If the object has metadata options, missing fields had EC2's
-/// defaults.
+/// The metadata options. All fields are set, because v1 has other defaults. If the object has metadata options, fields
+/// that it omits had EC2's defaults.
 fn metadata_options(settings: &AwsSettings, kubelet: Option<&KubeletConfiguration>) -> Value {
     match &settings.metadata_options {
         None => {
@@ -293,7 +295,7 @@ pub(crate) fn add_kubelet(
         );
     }
     let mut settings = json!(kubelet);
-    // Quantities may be JSON numbers; v1 requires strings.
+    // Quantities may be JSON numbers in the input, but v1 requires strings.
     for list in ["systemReserved", "kubeReserved"] {
         for amount in settings.get_mut(list).and_then(Value::as_object_mut).into_iter().flatten() {
             if let Some(text) = quantities::text(amount.1) {

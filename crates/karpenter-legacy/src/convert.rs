@@ -1,7 +1,8 @@
-//! The conversion: maps input objects to v1 objects, chooses their names and keeps the order of the input.
+//! The conversion: maps input objects to v1 objects, chooses the names of new objects, and keeps the order of the
+//! input.
 //!
-//! v1 objects are copied. Other kinds are counted and omitted; annotations of their pod templates that have no effect in v1
-//! are reported. An object with an error has no result; the other objects are converted.
+//! Objects that are v1 already are copied. Other kinds are counted and omitted, but annotations in their pod templates
+//! that have no effect in v1 are reported. An object with an error gives no result; all other objects are converted.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,12 +21,12 @@ pub(crate) const PROVISIONER: (&str, &str) = ("karpenter.sh/v1alpha5", "Provisio
 pub(crate) const AWS_NODE_TEMPLATE: (&str, &str) = ("karpenter.k8s.aws/v1alpha1", "AWSNodeTemplate");
 pub(crate) const BETA_NODE_POOL: (&str, &str) = ("karpenter.sh/v1beta1", "NodePool");
 pub(crate) const BETA_NODE_CLASS: (&str, &str) = ("karpenter.k8s.aws/v1beta1", "EC2NodeClass");
-/// Kinds whose objects controllers create; they are not converted.
+/// Kinds whose objects are created by controllers and therefore not converted.
 const CONTROLLER_KINDS: [(&str, &str); 2] =
     [("karpenter.sh/v1alpha5", "Machine"), ("karpenter.sh/v1beta1", "NodeClaim")];
 const CURRENT_GROUPS: [&str; 2] = ["karpenter.sh/v1", "karpenter.k8s.aws/v1"];
 
-/// One v1 object and the position of the input object that it is converted from.
+/// A v1 object, and the index of the input object from which it was converted.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ConvertedObject {
     pub input: usize,
@@ -35,11 +36,12 @@ pub struct ConvertedObject {
 /// Result of [`convert`].
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Converted {
-    /// v1 objects in the order of the input; a NodePool precedes the node class that was created for it.
+    /// The v1 objects in the order of the input. If a node class was created for a NodePool, it comes after the
+    /// NodePool.
     pub objects: Vec<ConvertedObject>,
-    /// In the order of the input.
+    /// The findings, in the order of the input.
     pub findings: Vec<Finding>,
-    /// Number of omitted objects by kind; kinds that are not Karpenter's.
+    /// How many objects were omitted because their kind is not one of Karpenter's, by kind.
     pub skipped: BTreeMap<String, usize>,
 }
 
@@ -53,14 +55,15 @@ impl Converted {
     }
 }
 
-/// Whether the object is of a v1alpha5, v1alpha1 or v1beta1 kind.
+/// Whether the object's kind is of v1alpha5, v1alpha1 or v1beta1.
 pub fn is_legacy(object: &Value) -> bool {
     let kind = kind_of(object);
     [PROVISIONER, AWS_NODE_TEMPLATE, BETA_NODE_POOL, BETA_NODE_CLASS].contains(&kind)
         || CONTROLLER_KINDS.contains(&kind)
 }
 
-/// Converts objects to v1. It never fails: an error of an object is a finding about that object.
+/// Converts objects to v1. The conversion itself never fails: an error in an object becomes a finding about that
+/// object.
 pub fn convert(objects: &[Value], options: &Options) -> Converted {
     let inputs: Vec<Value> = objects.iter().map(read::without_nulls).collect();
     let mut conversion = Conversion {
@@ -83,7 +86,7 @@ pub fn convert(objects: &[Value], options: &Options) -> Converted {
                 report.add(Code::ControllerKind, "", message, "none needed: the controller creates new ones");
                 Vec::new()
             }
-            // A v1 object is not changed, so the original with its nulls is used.
+            // v1 objects are not changed, so the original object with its nulls is returned.
             (version, _) if CURRENT_GROUPS.contains(&version) => vec![objects[index].clone()],
             (_, kind) => {
                 workloads::check(input, &mut report);
@@ -99,9 +102,9 @@ pub fn convert(objects: &[Value], options: &Options) -> Converted {
 struct Conversion<'a> {
     options: &'a Options,
     inputs: &'a [Value],
-    /// Positions of the AWSNodeTemplates, by name.
+    /// The index of each AWSNodeTemplate in the input, by name.
     templates: BTreeMap<String, usize>,
-    /// Names of the node classes of the input, and of those that were added.
+    /// The names of the node classes in the input, and of those that the conversion added.
     classes: BTreeSet<String>,
     converted: Converted,
 }
@@ -174,7 +177,7 @@ impl Conversion<'_> {
         vec![annotated_class(carried_over(input, &names::for_label(name_of(input))), class)]
     }
 
-    /// Inline AWS settings of a Provisioner become a class with the name of the Provisioner.
+    /// Converts a Provisioner's inline AWS settings to a class that has the name of the Provisioner.
     fn inline_class(
         &mut self,
         name: &str,
@@ -193,7 +196,8 @@ impl Conversion<'_> {
         (class_name.clone(), Some(annotated_class(named_metadata(&class_name), class)))
     }
 
-    /// The name of the class of the template, or of a copy of it if the Provisioner has kubelet settings.
+    /// The name of the class for the AWSNodeTemplate; if the Provisioner has kubelet settings, it is a copy of that
+    /// class.
     fn referenced_class(
         &mut self,
         name: &str,
@@ -229,7 +233,8 @@ impl Conversion<'_> {
                 (template.to_owned(), None)
             }
             (Some(kubelet), Some(position)) => {
-                // The findings of the template itself are reported when the template is converted.
+                // Findings about the AWSNodeTemplate itself are reported when the template is converted, so they are
+                // dropped here.
                 let mut template_report = Report::new(position, title(&self.inputs[position]));
                 let settings = spec_of::<AwsSettings>(&self.inputs[position], &mut template_report);
                 let class_name = names::unused(&format!("{template}-{name}"), &self.classes);
@@ -269,7 +274,7 @@ impl Conversion<'_> {
     }
 }
 
-/// Deserializes the spec of an object; a missing spec is an empty one, for which the rules report the missing fields.
+/// Deserializes the spec of an object. A missing spec counts as empty; the rules then report the missing fields.
 fn spec_of<T: serde::de::DeserializeOwned>(input: &Value, report: &mut Report) -> Option<T> {
     if name_of(input).is_empty() {
         report.never_valid("metadata.name", "is missing", "a name");
@@ -314,13 +319,13 @@ pub(crate) fn kind_of(object: &Value) -> (&str, &str) {
     (text("apiVersion"), text("kind"))
 }
 
-/// Positions of the objects of one kind, by name.
+/// The indexes of the objects of one kind, by name.
 pub(crate) fn named(inputs: &[Value], kind: (&str, &str)) -> BTreeMap<String, usize> {
     let of_kind = inputs.iter().enumerate().filter(|(_, input)| kind_of(input) == kind);
     of_kind.map(|(index, input)| (name_of(input).to_owned(), index)).collect()
 }
 
-/// The names of all node classes that the input defines.
+/// The names of all node classes in the input.
 fn class_names(inputs: &[Value]) -> BTreeSet<String> {
     let is_class = |input: &&Value| {
         let kind = kind_of(input);

@@ -1,7 +1,8 @@
-//! Requirements that the v1alpha5 defaulting webhook added to every Provisioner.
+//! The requirements that the defaulting webhook of v1alpha5 added to every Provisioner.
 //!
-//! The rule of v0.19 and later, with one exception: as before v0.19, a label with the same key suppresses the default.
-//! Otherwise a Provisioner with the label arm64 would also require amd64 and could not launch any instance.
+//! The rule is that of v0.19 and later, with one exception: as before v0.19, a label with the same key suppresses the
+//! default. Otherwise a Provisioner with the label arm64 would require amd64 as well, and no instance could be
+//! launched.
 //!
 //! Upstream: karpenter-core v0.31 `pkg/apis/v1alpha5/provisioner_defaults.go`.
 
@@ -11,7 +12,7 @@ use crate::finding::{Code, Report};
 use crate::labels::{INSTANCE_CATEGORY, INSTANCE_FAMILY, INSTANCE_GENERATION, normalize};
 use crate::types::{LegacyRequirement, ProvisionerSpec};
 
-/// The requirements to append, in the webhook's order. Keys of `spec` must be normalized.
+/// The requirements to append, in the webhook's order. The label keys in `spec` must be normalized.
 pub(crate) fn missing_requirements(spec: &ProvisionerSpec, report: &mut Report) -> Vec<LegacyRequirement> {
     let mut missing = Vec::new();
     for (key, value) in [

@@ -1,8 +1,8 @@
-//! Derives v1 objects for the Provisioners and AWSNodeTemplates of a cluster, and computes the status of both kinds.
+//! Derives v1 objects from the Provisioners and AWSNodeTemplates of a cluster, and computes the status of both kinds.
 //!
-//! Derived objects are those of [`convert`](crate::convert) with an owner reference and three differences: expiration
-//! remains graceful, selectors may combine ids with tags, and a name that an existing v1 object uses is an error unless
-//! that object is derived. The caller compares the result with the objects in the cluster and writes the difference.
+//! Derived objects are what [`convert`](crate::convert) returns, plus an owner reference, with three differences:
+//! expiration stays graceful; selectors may combine ids with tags; and if a v1 object that was not derived has the
+//! name, this is an error. The caller compares the result with the objects in the cluster and writes what differs.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,17 +14,17 @@ use crate::metadata::{name_of, title};
 use crate::names;
 use crate::options::{Expiration, MixedSelectors, Options};
 
-/// The label of derived objects.
+/// The label that marks derived objects.
 const DERIVED_FROM: &str = "compatibility.karpenter.sh/derived-from";
 
-/// Names of v1 objects in the cluster that were not derived; derived objects cannot use them.
+/// The names of v1 objects in the cluster that were not derived. Derived objects cannot have these names.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Foreign {
     pub pools: BTreeSet<String>,
     pub classes: BTreeSet<String>,
 }
 
-/// Why a v1alpha5 object has no derived objects; reason and message of its condition `Active`.
+/// Why no v1 objects are derived from a v1alpha5 object: reason and message of its condition `Active`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
     pub reason: &'static str,
@@ -34,16 +34,17 @@ pub struct Refusal {
 /// Result of [`derive`].
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Derived {
-    /// v1 objects with label and owner reference, each with the position of its owner in the input.
+    /// The derived v1 objects with label and owner reference, each with the index of its owner in the input.
     pub objects: Vec<(usize, Value)>,
-    /// By position in the input: why an object has no derived objects.
+    /// For each object from which nothing is derived, by index in the input: the reason.
     pub refusals: BTreeMap<usize, Refusal>,
-    /// Positions of Provisioners, with the position of the AWSNodeTemplate that each depends on.
+    /// For each Provisioner that depends on an AWSNodeTemplate: the indexes of the two in the input.
     pub depends_on: BTreeMap<usize, usize>,
 }
 
 impl Derived {
-    /// Records a refusal for an object and for the Provisioners that depend on it. An earlier refusal is kept.
+    /// Records a refusal for an object and for the Provisioners that depend on it. If an object has a refusal already,
+    /// it is kept.
     pub fn refuse(&mut self, objects: &[Value], input: usize, refusal: Refusal) {
         let Refusal { reason, message } = self.refusals.entry(input).or_insert(refusal).clone();
         let message = format!("{}: {message}", title(&objects[input]));
@@ -54,7 +55,7 @@ impl Derived {
     }
 }
 
-/// Derives v1 objects for all Provisioners and AWSNodeTemplates that are not terminating.
+/// Derives v1 objects from all Provisioners and AWSNodeTemplates that are not terminating.
 pub fn derive(objects: &[Value], foreign: &Foreign, options: &Options) -> Derived {
     let options = Options {
         expiration: Expiration::Graceful,
@@ -63,14 +64,14 @@ pub fn derive(objects: &[Value], foreign: &Foreign, options: &Options) -> Derive
     };
     let is_terminating =
         |object: &Value| object.pointer("/metadata/deletionTimestamp").is_some_and(|time| !time.is_null());
-    // Positions must not change, so terminating objects are replaced by empty ones instead of removed.
+    // Indexes must stay the same, so terminating objects are replaced by empty ones instead of being removed.
     let inputs: Vec<Value> = objects
         .iter()
         .map(|object| if is_terminating(object) { json!({}) } else { object.clone() })
         .collect();
     let converted = convert(&inputs, &options);
     let mut derived = Derived { depends_on: depends_on(&inputs, &converted), ..Derived::default() };
-    // Findings of templates come first, so that dependent Provisioners report them.
+    // Findings about AWSNodeTemplates are handled first, so that Provisioners that depend on them report them.
     let is_template = |input: usize| kind_of(&inputs[input]) == AWS_NODE_TEMPLATE;
     let (of_templates, of_others): (Vec<&Finding>, Vec<&Finding>) =
         converted.findings.iter().partition(|finding| is_template(finding.input));
@@ -100,8 +101,8 @@ pub fn derive(objects: &[Value], foreign: &Foreign, options: &Options) -> Derive
     derived
 }
 
-/// Which Provisioner depends on which template. A Provisioner with a node class of its own depends on none, because the
-/// class may be a copy.
+/// Which AWSNodeTemplate each Provisioner depends on. A Provisioner with its own node class depends on none, because
+/// that class may be a copy.
 fn depends_on(inputs: &[Value], converted: &Converted) -> BTreeMap<usize, usize> {
     let templates = named(inputs, AWS_NODE_TEMPLATE);
     let has_own_class = |input: usize| {
@@ -130,7 +131,7 @@ fn refusal(finding: &Finding) -> Option<Refusal> {
     Some(Refusal { reason, message })
 }
 
-/// Adds the label of derived objects and the owner reference.
+/// Adds the label of derived objects, and an owner reference to `owner`.
 fn owned(mut object: Value, owner: &Value) -> Value {
     let origin = if kind_of(owner) == PROVISIONER { "provisioner" } else { "awsnodetemplate" };
     let mut labels =
@@ -152,12 +153,12 @@ fn owned(mut object: Value, owner: &Value) -> Value {
     object
 }
 
-/// The name of the object derived from an object of this name.
+/// The name of the object that is derived from an object with this name.
 pub fn derived_name(name: &str) -> String {
     names::for_label(name)
 }
 
-/// The status of a Provisioner: condition `Active`, and the resources of its NodePool.
+/// The status of a Provisioner: the condition `Active`, and the resources in the status of its NodePool.
 pub fn provisioner_status(refusal: Option<&Refusal>, pool: Option<&Value>, old: &Value, now: &str) -> Value {
     let ready = pool.and_then(|pool| condition(pool, "Ready"));
     let text = |field: &str| ready.and_then(|ready| ready[field].as_str()).unwrap_or_default();
@@ -202,7 +203,7 @@ fn condition<'a>(object: &'a Value, kind: &str) -> Option<&'a Value> {
     conditions.iter().find(|condition| condition["type"] == kind)
 }
 
-/// The status of an AWSNodeTemplate: resources that the derived EC2NodeClass resolved, in the v1alpha1 fields.
+/// The status of an AWSNodeTemplate: what the derived EC2NodeClass resolved, in the fields of v1alpha1.
 pub fn template_status(class: Option<&Value>) -> Value {
     let reduced = |list: &str, fields: &[&str]| -> Vec<Value> {
         let items =
@@ -320,7 +321,7 @@ mod tests {
         let refusal = &derived.refusals[&0];
         assert_eq!(refusal.reason, "NameConflict");
         assert!(refusal.message.contains("EC2NodeClass t exists"), "{refusal:?}");
-        // The class of this Provisioner is a copy of the template under an unused name.
+        // The class of this Provisioner is a copy of the AWSNodeTemplate's class, with a name that is not in use.
         let kept: Vec<(usize, &str)> =
             derived.objects.iter().map(|(at, object)| (*at, name_of(object))).collect();
         assert_eq!(kept, [(1, "apart"), (1, "t-apart")]);

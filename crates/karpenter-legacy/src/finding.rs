@@ -1,31 +1,31 @@
-//! Findings of a conversion: errors, warnings and notes with stable codes.
+//! The findings of a conversion: errors, warnings and notes, each with a code that does not change.
 //!
-//! The codes are part of the command's contract; docs/convert.md lists them. Other modules decide when one applies.
+//! Users may rely on the codes, which docs/convert.md lists. Other modules decide when a finding applies.
 
 use std::fmt;
 
-/// The severity of a finding.
+/// How severe a finding is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
-    /// Information; the behaviour does not change.
+    /// The finding is for information; the behaviour is the same as before.
     Note,
-    /// The result is usable, but behaves differently from the input object.
+    /// The result can be used, but it behaves differently from the input object.
     Warning,
-    /// There is no result for the object.
+    /// The object could not be converted.
     Error,
 }
 
 macro_rules! codes {
     ($($(#[$doc:meta])* $name:ident = $code:literal,)*) => {
-        /// The kind of a finding.
+        /// What a finding is about.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
         pub enum Code { $($(#[$doc])* $name,)* }
 
         impl Code {
-            /// All codes, in the order of docs/convert.md.
+            /// All codes, in the order in which docs/convert.md lists them.
             pub const ALL: &'static [Self] = &[$(Self::$name,)*];
 
-            /// The printed code: a letter for the severity and a number.
+            /// The code in print: a letter for the severity, and a number.
             pub fn as_str(self) -> &'static str {
                 match self { $(Self::$name => $code,)* }
             }
@@ -34,57 +34,58 @@ macro_rules! codes {
 }
 
 codes! {
-    /// A taint with an empty effect, which v1 rejects.
+    /// A taint has an empty effect, which v1 rejects.
     EmptyTaintEffect = "E01",
-    /// The container runtime was docker.
+    /// The container runtime was docker, which v1 does not support.
     Dockerd = "W02",
-    /// Expiration was graceful and followed edits; in v1 it is forceful and fixed for each NodeClaim.
+    /// Expiration was graceful, and changes of its time applied to existing nodes; in v1 it is forceful, and fixed for
+    /// each NodeClaim.
     ForcefulExpiration = "W03",
-    /// The default budget and drift of v1 apply, by request of the user.
+    /// The user requested the defaults of v1, so v1's default budget and drift apply.
     V1Defaults = "W04",
-    /// AMIs of Amazon Linux 2 exist for Kubernetes before 1.33 only.
+    /// There are no AMIs of Amazon Linux 2 for Kubernetes 1.33 and later.
     AmazonLinux2 = "W05",
-    /// v1 has no alias for Ubuntu AMIs, so the AMIs must be selected explicitly.
+    /// v1 has no alias for Ubuntu AMIs, so the manifest must select AMIs explicitly.
     UbuntuWithoutImages = "E06",
-    /// A label has the same key as a default requirement, which is therefore not added.
+    /// A label has the same key as a default requirement, so the default requirement is not added.
     LabelAsRequirement = "W07",
-    /// The object uses a label that v1 nodes do not have.
+    /// The object uses a label that nodes do not have in v1.
     LabelRemoved = "W08",
-    /// AMI tags do not restrict the nodes of an AMI in v1.
+    /// In v1, tags of an AMI do not restrict on which nodes it is used.
     ImageTagRequirements = "W09",
-    /// Custom user data must register the node with the taint `karpenter.sh/unregistered`.
+    /// Custom user data must make the node register with the taint `karpenter.sh/unregistered`.
     CustomRegistration = "W10",
-    /// The selector needs more terms than v1 allows.
+    /// The selector would need more terms than v1 allows.
     TooManyTerms = "E11",
-    /// A selector combines ids with tags, which v1 cannot combine.
+    /// A selector combines ids with tags, which v1 does not allow in one term.
     IdsWithTags = "E12",
-    /// The object contains neither the role nor the instance profile of the nodes.
+    /// The object states neither the role nor the instance profile of its nodes.
     IdentityUnknown = "W13",
     /// A tag that v1 reserves.
     ReservedTag = "W14",
-    /// The Name tag of instances changes.
+    /// In v1, instances get another value of the tag `Name`.
     NameTag = "W15",
-    /// Unmanaged launch templates are not supported.
+    /// The object names an unmanaged launch template, which v1 does not support.
     LaunchTemplate = "E16",
-    /// In v1, the setting of the subnet decides whether instances get a public address.
+    /// In v1, the subnet's setting decides whether instances get a public address.
     PublicAddress = "W17",
-    /// The v1alpha5 or v1beta1 API would have rejected the object.
+    /// The API server would have rejected the object with the v1alpha5 or v1beta1 API.
     NeverValid = "E18",
-    /// In v1, kubelet settings are part of the node class, and the node class is not in the input.
+    /// In v1, kubelet settings belong to the node class, which the input does not contain.
     KubeletWithoutClass = "E19",
-    /// Two objects of the input result in the same name.
+    /// Two objects in the input would give v1 objects with the same name.
     NameTaken = "E20",
-    /// A pod template has `karpenter.sh/do-not-evict`, which has no effect in v1.
+    /// A pod template has the annotation `karpenter.sh/do-not-evict`, which has no effect in v1.
     DoNotEvict = "W21",
-    /// The requirements only exclude instance types, so that special purpose types may be launched.
+    /// The requirements only exclude instance types, so types for special purposes may be launched.
     ExclusionOnly = "N01",
-    /// Objects of this kind are created by the controller and are not converted.
+    /// The controller creates objects of this kind, so they are not converted.
     ControllerKind = "N02",
-    /// The node class is not in the input.
+    /// The object refers to a node class that the input does not contain.
     ClassNotInInput = "N03",
-    /// An additional node class was added, because kubelet settings are part of the class in v1.
+    /// Another node class was added, because in v1 kubelet settings belong to the class.
     ClassSplit = "N04",
-    /// An annotation was renamed.
+    /// An annotation has another name in v1.
     AnnotationRenamed = "N05",
 }
 
@@ -98,19 +99,19 @@ impl Code {
     }
 }
 
-/// A finding about the conversion of one object.
+/// A finding about one object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
     pub code: Code,
-    /// Position of the object in the input.
+    /// The index of the object in the input.
     pub input: usize,
     /// `Kind name`.
     pub object: String,
-    /// The field of the input object, such as `spec.requirements[0].values`.
+    /// The path of the field in the input object, such as `spec.requirements[0].values`.
     pub field: String,
-    /// The problem: lower case, no full stop.
+    /// What is wrong, in lower case and without a full stop.
     pub message: String,
-    /// The fix; empty if none is needed.
+    /// What to change; empty if nothing need be changed.
     pub fix: String,
 }
 
@@ -158,7 +159,7 @@ impl Report {
         });
     }
 
-    /// Adds an error for a field that the API would have rejected.
+    /// Adds an error for a field with which the API server would have rejected the object.
     pub(crate) fn never_valid(
         &mut self,
         field: impl Into<String>,

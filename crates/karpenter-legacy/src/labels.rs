@@ -1,17 +1,17 @@
-//! Label keys of v1alpha5: aliases, restricted domains, and keys that v1 nodes do not have.
+//! The label keys of v1alpha5: aliases, restricted domains, and keys that nodes do not have in v1.
 //!
 //! Upstream: karpenter-core v0.31 `pkg/apis/v1alpha5/labels.go`.
 
 use karpenter_model::labels;
 
-/// The label of a node with the name of its Provisioner.
+/// The label with which a node names its Provisioner.
 pub const PROVISIONER_NAME: &str = "karpenter.sh/provisioner-name";
 
 pub(crate) const INSTANCE_CATEGORY: &str = "karpenter.k8s.aws/instance-category";
 pub(crate) const INSTANCE_FAMILY: &str = "karpenter.k8s.aws/instance-family";
 pub(crate) const INSTANCE_GENERATION: &str = "karpenter.k8s.aws/instance-generation";
 
-/// Well-known keys of the AWS domain in v0.27 to v0.31.
+/// The well-known label keys of the AWS domain in v0.27 to v0.31.
 const AWS_WELL_KNOWN: [&str; 18] = [
     "karpenter.k8s.aws/instance-hypervisor",
     INSTANCE_CATEGORY,
@@ -33,7 +33,8 @@ const AWS_WELL_KNOWN: [&str; 18] = [
     "karpenter.k8s.aws/instance-ami-id",
 ];
 
-/// Keys that were well-known in v1alpha5, with a recommended change. v1 has no such label and rejects the key.
+/// Label keys that were well known in v1alpha5 and that v1 rejects because it has no such label, each with what to do
+/// instead.
 const REMOVED_LABELS: [(&str, &str); 3] = [
     (
         "karpenter.k8s.aws/instance-pods",
@@ -60,17 +61,17 @@ const RESTRICTED_DOMAINS: [&str; 4] = ["kubernetes.io", "k8s.io", "karpenter.sh"
 const OPEN_DOMAINS: [&str; 3] = ["kops.k8s.io", "node.kubernetes.io", "node-restriction.kubernetes.io"];
 const RESTRICTED: [&str; 2] = [labels::HOSTNAME, "karpenter.sh/emptiness-timestamp"];
 
-/// The v1 key of any alias that v1alpha5 accepted.
+/// The v1 key for any alias of it that v1alpha5 accepted; other keys are returned unchanged.
 pub fn normalize(key: &str) -> &str {
     labels::undotted(key).unwrap_or_else(|| labels::normalize(key))
 }
 
-/// The recommended change for a key that v1 nodes do not have.
+/// What to do about a label key that nodes do not have in v1; `None` for other keys.
 pub(crate) fn removed_label_advice(key: &str) -> Option<&'static str> {
     REMOVED_LABELS.iter().find(|(removed, _)| *removed == key).map(|(_, instead)| *instead)
 }
 
-/// Why users may not set this key, if it is restricted.
+/// Why users may not set this label key; `None` if they may.
 pub(crate) fn restriction(key: &str) -> Option<String> {
     if key == PROVISIONER_NAME {
         return Some(format!("{PROVISIONER_NAME} is set by the controller and cannot be configured"));
@@ -89,7 +90,7 @@ pub(crate) fn restriction(key: &str) -> Option<String> {
     Some(format!("label domain {restricted} is restricted"))
 }
 
-/// Why a string is not a qualified name (`name` or `domain/name`), if it is not.
+/// Why a string is not a qualified name (`name` or `domain/name`); `None` if it is one.
 pub(crate) fn qualified_name_problem(text: &str) -> Option<&'static str> {
     let (domain, name) = text.split_once('/').map_or((None, text), |(domain, name)| (Some(domain), name));
     if let Some(domain) = domain
@@ -107,7 +108,7 @@ pub(crate) fn qualified_name_problem(text: &str) -> Option<&'static str> {
     }
 }
 
-/// Why a string is not a label value, if it is not.
+/// Why a string is not a label value; `None` if it is one.
 pub(crate) fn label_value_problem(text: &str) -> Option<&'static str> {
     match text {
         "" => None,

@@ -1,11 +1,11 @@
 //! The v1alpha5 and v1beta1 APIs, and their conversion to v1.
 //!
-//! Holds the types of Provisioner (`karpenter.sh/v1alpha5`), AWSNodeTemplate (`karpenter.k8s.aws/v1alpha1`) and the v1beta1
-//! kinds, their validation rules, and [`convert`], which turns them into v1 objects. Every setting that v1 cannot express
-//! is reported as a [`Finding`] with a code, a field and a fix.
+//! The crate has the types of Provisioner (`karpenter.sh/v1alpha5`), AWSNodeTemplate (`karpenter.k8s.aws/v1alpha1`) and
+//! the v1beta1 kinds, their validation rules, and [`convert`], which turns objects of these kinds into v1 objects.
+//! Every setting that v1 cannot express is reported as a [`Finding`] with a code, a field and a fix.
 //!
-//! Pure: input and output are JSON values. This crate does not validate the resulting v1 objects; callers do that with the
-//! schemas of `karpenter-api`.
+//! The crate is pure: its input and output are JSON values. It does not validate the resulting v1 objects; callers do
+//! this with the schemas of `karpenter-api`.
 
 mod beta;
 mod class;

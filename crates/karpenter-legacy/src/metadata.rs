@@ -1,8 +1,8 @@
-//! Metadata of converted objects: name, labels and annotations, without those that the server and tools wrote.
+//! The metadata of converted objects: name, labels and annotations, except those that the API server and tools wrote.
 
 use serde_json::{Map, Value, json};
 
-/// Annotations that describe the input object and would be wrong on the converted object.
+/// Annotations that describe the input object and would be wrong for the converted one.
 const DROPPED_ANNOTATIONS: [&str; 6] = [
     "kubectl.kubernetes.io/last-applied-configuration",
     "karpenter.sh/provisioner-hash",
@@ -16,7 +16,7 @@ pub(crate) fn name_of(object: &Value) -> &str {
     object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default()
 }
 
-/// `Kind name`, for messages.
+/// The kind and name of an object, for messages.
 pub(crate) fn title(object: &Value) -> String {
     let kind = object.get("kind").and_then(Value::as_str).unwrap_or("object");
     match name_of(object) {
@@ -25,7 +25,8 @@ pub(crate) fn title(object: &Value) -> String {
     }
 }
 
-/// The metadata of the converted object. The namespace is dropped: the API server ignores it on cluster-scoped kinds.
+/// The metadata of the converted object. The namespace is dropped, as the API server ignores it for cluster-scoped
+/// kinds.
 pub(crate) fn carried_over(object: &Value, name: &str) -> Map<String, Value> {
     let mut metadata = Map::new();
     metadata.insert("name".to_owned(), json!(name));

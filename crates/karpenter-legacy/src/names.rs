@@ -1,12 +1,12 @@
-//! Names of derived objects. They are used as label values, which are limited to 63 characters.
+//! The names of derived objects. They are used as label values, so they have at most 63 characters.
 
 use std::collections::BTreeSet;
 
 const LENGTH_MAX: usize = 63;
-/// The number of characters of a name that are kept; `-` and eight digits of the hash follow.
+/// How many characters of a long name are kept; a `-` and the eight digits of a hash follow them.
 const PREFIX_LENGTH: usize = 54;
 
-/// The name, or a prefix and a hash of it if it is too long for a label value.
+/// The name itself, or, if it is too long for a label value, its beginning and a hash.
 pub(crate) fn for_label(name: &str) -> String {
     if name.len() <= LENGTH_MAX {
         return name.to_owned();
@@ -18,13 +18,13 @@ pub(crate) fn for_label(name: &str) -> String {
     format!("{}-{}", &name[..end], hash(name))
 }
 
-/// The name, or the name with a hash appended if it is in use.
+/// The name itself, or, if it is in use, the name with a hash appended.
 pub(crate) fn unused(name: &str, taken: &BTreeSet<String>) -> String {
     let name = for_label(name);
     if taken.contains(&name) { for_label(&format!("{name}-{}", hash(&name))) } else { name }
 }
 
-/// Eight hexadecimal digits of 32-bit FNV-1a. Not cryptographic; it must never change, because names depend on it.
+/// The 32-bit FNV-1a hash in eight hexadecimal digits. Names of objects depend on it, so it must never change.
 fn hash(text: &str) -> String {
     let mut state: u32 = 0x811c_9dc5;
     for byte in text.bytes() {
@@ -48,7 +48,7 @@ mod tests {
 
     #[test]
     fn hash_matches_published_test_vector() {
-        // The published test vector of 32-bit FNV-1a for "foobar".
+        // This is the published test vector of 32-bit FNV-1a for "foobar".
         assert_eq!(hash("foobar"), "bf9cf968");
     }
 

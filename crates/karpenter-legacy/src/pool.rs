@@ -1,4 +1,4 @@
-//! Converts the spec of a Provisioner to that of a NodePool. The spec must have passed [`crate::rules`].
+//! Converts the spec of a Provisioner to the spec of a NodePool. The Provisioner must be valid by [`crate::rules`].
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use crate::types::{LegacyRequirement, LegacyTaint, ProvisionerSpec};
 const DO_NOT_CONSOLIDATE: &str = "karpenter.sh/do-not-consolidate";
 const DO_NOT_DISRUPT: &str = "karpenter.sh/do-not-disrupt";
 
-/// The spec of the NodePool; `class` is the name of its node class.
+/// Builds the spec of the NodePool; `class` is the name of its node class.
 pub(crate) fn spec(spec: &ProvisionerSpec, class: &str, options: &Options, report: &mut Report) -> Value {
     let mut template_spec = Map::new();
     template_spec.insert(
@@ -63,7 +63,7 @@ fn expire_after(spec: &ProvisionerSpec, options: &Options, report: &mut Report) 
     }
 }
 
-/// Formats a duration in whole hours if possible, else in whole minutes, else in seconds.
+/// Formats a duration in hours if it has whole hours, else in minutes if it has whole minutes, else in seconds.
 pub(crate) fn duration(seconds: i64) -> String {
     match seconds {
         seconds if seconds != 0 && seconds % 3600 == 0 => format!("{}h", seconds / 3600),
@@ -93,7 +93,8 @@ fn requirements(spec: &ProvisionerSpec, options: &Options, report: &mut Report) 
     kept
 }
 
-/// A NotIn requirement on families suppresses the default categories; then every other instance type is allowed.
+/// Reports a NotIn requirement on families, which suppresses the default categories, so that every other instance type
+/// is allowed.
 fn report_exclusion_only_requirements(requirements: &[LegacyRequirement], report: &mut Report) {
     let shapes = [INSTANCE_CATEGORY, INSTANCE_FAMILY, karpenter_model::labels::INSTANCE_TYPE];
     let has = |operator: &str| {
@@ -118,7 +119,7 @@ fn converted_taints(list: &str, taints: &[LegacyTaint], report: &mut Report) -> 
             "NoSchedule, PreferNoSchedule or NoExecute",
         );
     }
-    // An empty value of a taint is removed: the v1 pattern rejects it, and an absent value means the same.
+    // An empty value of a taint is removed: v1's pattern rejects it, and an absent value has the same meaning.
     let cleaned = taints
         .iter()
         .cloned()
@@ -141,7 +142,7 @@ fn template_metadata(spec: &ProvisionerSpec, options: &Options, report: &mut Rep
         }
     }
     let mut annotations = spec.annotations.clone();
-    // Derived NodePools keep the annotation, because the controller honours it on their nodes.
+    // Derived NodePools keep the annotation, because our controller respects it on their nodes.
     let is_served = options.expiration == Expiration::Graceful;
     if !is_served && let Some(value) = annotations.remove(DO_NOT_CONSOLIDATE) {
         report.add(
@@ -150,7 +151,7 @@ fn template_metadata(spec: &ProvisionerSpec, options: &Options, report: &mut Rep
             format!("is renamed to {DO_NOT_DISRUPT}, which also blocks drift"),
             "none needed",
         );
-        // Only the value "true" protected a node.
+        // In v1alpha5, only the value "true" protected a node.
         if value == "true" {
             annotations.insert(DO_NOT_DISRUPT.to_owned(), value);
         }
@@ -170,7 +171,7 @@ fn disruption(spec: &ProvisionerSpec, options: &Options, report: &mut Report) ->
     let (policy, after) = match (consolidates, spec.ttl_seconds_after_empty) {
         (true, _) => ("WhenEmptyOrUnderutilized", "0s".to_owned()),
         (false, Some(seconds)) => ("WhenEmpty", duration(seconds)),
-        // Consolidation was off, and the default of v1 would enable it.
+        // Consolidation was off, but v1's default would enable it.
         (false, None) => ("WhenEmpty", "Never".to_owned()),
     };
     let mut disruption = json!({"consolidationPolicy": policy, "consolidateAfter": after});
@@ -182,7 +183,7 @@ fn disruption(spec: &ProvisionerSpec, options: &Options, report: &mut Report) ->
             "none needed if v1 defaults are intended",
         );
     } else {
-        // Only nodes of a Provisioner with an AWSNodeTemplate could drift.
+        // In v1alpha5, only nodes of a Provisioner with an AWSNodeTemplate could drift.
         let may_drift = options.drift_enabled && spec.provider.is_none();
         let drifted = if may_drift { "1" } else { "0" };
         disruption["budgets"] = json!([

@@ -1,15 +1,15 @@
-//! Quantities in JSON, and volume sizes in the format of the v1 schema.
+//! Quantities in JSON, and volume sizes in the format that the v1 schema requires.
 
 use karpenter_model::quantity::Quantity;
 use serde_json::Value;
 
-/// Parses a quantity that is a JSON number or string.
+/// Parses a quantity, which may be a JSON number or a string.
 pub(crate) fn parse(value: &Value) -> Result<Quantity, String> {
     let text = text(value).ok_or_else(|| "is not a quantity".to_owned())?;
     text.parse::<Quantity>().map_err(|error| error.to_string())
 }
 
-/// The quantity as a string, if it is a JSON string or number.
+/// The quantity as a string; `None` if the value is neither a JSON string nor a number.
 pub(crate) fn text(value: &Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text.clone()),
@@ -20,11 +20,11 @@ pub(crate) fn text(value: &Value) -> Option<String> {
 
 const GIBIBYTE: i64 = 1 << 30;
 const GIGABYTE: i64 = 1_000_000_000;
-/// The maximum size in GiB that EC2 allows, and the maximum size in GB that the v1 pattern matches.
+/// The maximum volume size in GiB that EC2 allows, and the maximum size in GB that v1's pattern accepts.
 const GIBIBYTES_MAX: i64 = 59_000;
 const GIGABYTES_MAX: i64 = 64_000;
 
-/// The size in the format of the v1 schema: unchanged if valid, else rounded up to whole GiB.
+/// The size in the format that the v1 schema requires: unchanged if it is valid, else rounded up to whole GiB.
 pub(crate) fn volume_size(value: &Value) -> Result<String, String> {
     let written = text(value).ok_or_else(|| "is not a quantity".to_owned())?;
     if is_accepted(&written) {
@@ -42,7 +42,7 @@ pub(crate) fn volume_size(value: &Value) -> Result<String, String> {
     }
 }
 
-/// Whether the v1 pattern for volume sizes matches; its ranges for Ti have gaps such as 18Ti.
+/// Whether v1's pattern for volume sizes accepts the text; its ranges for Ti have gaps, such as 18Ti.
 fn is_accepted(text: &str) -> bool {
     let digits = text.trim_end_matches(|character: char| !character.is_ascii_digit());
     let unit = &text[digits.len()..];

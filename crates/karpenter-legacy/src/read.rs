@@ -1,11 +1,11 @@
-//! Deserialization of the input objects: null means absent, and an unknown field is an error that names the field.
+//! Deserializes input objects: null counts as absent, and an unknown field is an error that names the field.
 
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::finding::Report;
 
-/// The object without nulls. Generators of manifests emit nulls, and the API server removed them.
+/// The object without nulls. Manifest generators write nulls, and the API server removed them.
 pub(crate) fn without_nulls(value: &Value) -> Value {
     match value {
         Value::Object(fields) => Value::Object(
@@ -20,13 +20,13 @@ pub(crate) fn without_nulls(value: &Value) -> Value {
     }
 }
 
-/// Deserializes the part of an object at `path`; an error is reported with its field.
+/// Deserializes the part of an object at `path`; reports an error with the field that has it.
 pub(crate) fn typed<T: DeserializeOwned>(value: &Value, path: &str, report: &mut Report) -> Option<T> {
     match serde_path_to_error::deserialize::<_, T>(value) {
         Ok(typed) => Some(typed),
         Err(error) => {
             let inner = error.path().to_string();
-            // The path already includes the name of an unknown field.
+            // For an unknown field, the path already contains the field's name.
             let field = match inner.as_str() {
                 "." => path.to_owned(),
                 inner => format!("{path}.{inner}"),

@@ -1,5 +1,5 @@
-//! Validation rules of the v1alpha5 webhooks. They run before the conversion: an object that the webhooks would have
-//! rejected is not converted. All violations of an object are reported.
+//! The validation rules of v1alpha5's webhooks. They are checked before the conversion, because an object that the
+//! webhooks would have rejected is not converted. All violations of an object are reported.
 //!
 //! Upstream: karpenter-core v0.31 `pkg/apis/v1alpha5/provisioner_validation.go`.
 

@@ -1,7 +1,9 @@
-//! Converts selector maps of v1alpha1, whose entries are ANDed, to selector terms of v1, which are ORed.
+//! Converts selector maps of v1alpha1, all of whose entries must match, to selector terms of v1, one of which must
+//! match.
 //!
-//! A value with commas lists alternatives, so one map becomes the product of its alternatives. v1 cannot combine ids with
-//! tags in one term; derived objects carry the ids in an annotation instead ([`MixedSelectors::Annotated`]).
+//! A value with commas lists alternatives, so a map becomes one term for each combination of alternatives. A v1 term
+//! cannot combine ids with tags. If the options allow it, the ids go into an annotation of the derived object instead
+//! ([`MixedSelectors::Annotated`]).
 
 use std::collections::BTreeMap;
 
@@ -10,22 +12,22 @@ use serde_json::{Map, Value, json};
 use crate::finding::{Code, Report};
 use crate::options::MixedSelectors;
 
-/// `maxItems` of selector terms in the v1 schema.
+/// The maximum number of selector terms (`maxItems`) in the v1 schema.
 const TERMS_MAX: usize = 30;
 
-/// Keys of v1alpha1 selectors that list ids.
+/// The keys in v1alpha1 selectors whose values are ids.
 const ID_KEYS: [&str; 2] = ["aws-ids", "aws::ids"];
 const NAME_KEY: &str = "aws::name";
 const OWNERS_KEY: &str = "aws::owners";
 
-/// Selects subnets or security groups that match any of the terms and, if ids are given, have one of them.
+/// Selects the subnets or security groups that match one of the terms and, if ids are given, have one of these ids.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Selection {
     pub(crate) terms: Vec<Value>,
     pub(crate) only_ids: Vec<String>,
 }
 
-/// Terms for subnets or security groups; `prefix` is the prefix of their ids.
+/// Builds terms for subnets or security groups; `prefix` is the prefix of their ids.
 pub(crate) fn resources(
     selector: &BTreeMap<String, String>,
     prefix: &str,
@@ -44,7 +46,7 @@ pub(crate) fn resources(
     Selection { terms: bounded(tag_terms(&tags), field, report), only_ids: ids }
 }
 
-/// Terms for AMIs: the product of owners, names and tags, or ids alone.
+/// Builds terms for AMIs: one for each combination of owner, name and tags, or for ids alone.
 pub(crate) fn image_terms(
     selector: &BTreeMap<String, String>,
     field: &str,
@@ -58,7 +60,7 @@ pub(crate) fn image_terms(
         }
         return bounded(id_terms(ids), field, report);
     }
-    // v1alpha1 searched AMIs without an owner in the cluster's account and in Amazon's.
+    // If a selector had no owner, v1alpha1 searched AMIs of the cluster's account and of Amazon.
     let owners = rest.remove(OWNERS_KEY).unwrap_or_else(|| vec!["self".to_owned(), "amazon".to_owned()]);
     let names = match rest.remove(NAME_KEY) {
         None => vec![None],
@@ -88,7 +90,7 @@ pub(crate) fn image_terms(
 
 type Alternatives = BTreeMap<String, Vec<String>>;
 
-/// The ids of a selector, and the alternatives of every other key.
+/// Splits a selector into its ids, and the alternatives of every other key.
 fn split(
     selector: &BTreeMap<String, String>,
     field: &str,
@@ -125,7 +127,7 @@ fn id_terms(ids: Vec<String>) -> Vec<Value> {
     ids.into_iter().map(|id| json!({"id": id})).collect()
 }
 
-/// One term per combination; the first key varies fastest. Stops above the limit of v1.
+/// One term per combination of alternatives; the first key varies fastest. Stops when there are more than v1 allows.
 fn tag_terms(alternatives: &Alternatives) -> Vec<Value> {
     let mut combinations: Vec<Map<String, Value>> = vec![Map::new()];
     for (key, values) in alternatives {

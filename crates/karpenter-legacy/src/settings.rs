@@ -1,7 +1,7 @@
-//! The ConfigMap `karpenter-global-settings` of Karpenter up to v0.31.
+//! Reads the ConfigMap `karpenter-global-settings` of Karpenter up to v0.31.
 //!
-//! Unset keys are `None`; keys that v1 does not have and invalid values become notes. Precedence over command line flags
-//! is decided by the caller.
+//! A key that is not set is `None`. For keys that v1 does not have, and for invalid values, there are notes. The caller
+//! decides whether command line flags take precedence.
 //!
 //! Upstream: karpenter-core v0.31 `pkg/apis/settings/settings.go`.
 
@@ -13,15 +13,15 @@ use serde_json::Value;
 
 use crate::options::Options;
 
-/// The name of the ConfigMap.
+/// The name of the ConfigMap with the global settings.
 pub const GLOBAL_SETTINGS: &str = "karpenter-global-settings";
 
-/// `maxPods` of a node without ENI-limited pod density.
+/// The `maxPods` of a node if ENIs do not limit its number of pods.
 const MAX_PODS_WITHOUT_ENI_LIMITS: i64 = 110;
 
 const TAGS: &str = "aws.tags";
 
-/// The settings in the ConfigMap.
+/// The settings in the ConfigMap `karpenter-global-settings`.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct GlobalSettings {
     pub batch_max_duration: Option<Duration>,
@@ -31,7 +31,7 @@ pub struct GlobalSettings {
     pub cluster_ca_bundle: Option<String>,
     pub interruption_queue: Option<String>,
     pub isolated_vpc: Option<bool>,
-    /// The value is a fraction, despite the name of the setting.
+    /// The share of memory used by the hypervisor: a fraction, in spite of the name of the setting.
     pub vm_memory_overhead_percent: Option<f64>,
     pub reserved_enis: Option<u32>,
     pub default_instance_profile: Option<String>,
@@ -39,7 +39,7 @@ pub struct GlobalSettings {
     pub drift_enabled: Option<bool>,
     /// `aws.enableENILimitedPodDensity`
     pub eni_limited_pod_density: Option<bool>,
-    /// One message for every setting without effect.
+    /// A message for every setting that has no effect.
     pub notes: Vec<String>,
 }
 
@@ -89,7 +89,7 @@ impl GlobalSettings {
         }
     }
 
-    /// Parses a JSON object with string values.
+    /// Reads tags from a JSON object whose values are strings.
     fn read_tags(&mut self, text: &str) -> bool {
         let Ok(Value::Object(tags)) = serde_json::from_str(text) else { return false };
         for (key, value) in tags {
@@ -99,7 +99,8 @@ impl GlobalSettings {
         true
     }
 
-    /// Fills in options that are not set from these settings. Tags are merged, and those of `options` take precedence.
+    /// Sets options that are not set to the values of these settings. Tags are merged; those in `options` take
+    /// precedence.
     pub fn complete(&self, options: Options) -> Options {
         let mut tags = self.tags.clone();
         tags.extend(options.tags);
@@ -117,7 +118,7 @@ impl GlobalSettings {
     }
 }
 
-/// Sets the value; returns whether there is one.
+/// Sets a field if there is a value; returns whether there is one.
 fn set<T>(field: &mut Option<T>, value: Option<T>) -> bool {
     let is_set = value.is_some();
     *field = value;

@@ -1,7 +1,7 @@
-//! Types of the v1alpha5, v1alpha1 and v1beta1 kinds.
+//! The types of the v1alpha5, v1alpha1 and v1beta1 kinds.
 //!
-//! Deserialization rejects unknown fields: the API server would have pruned them, and the user's intent would be lost.
-//! Fields with the same meaning in v1 stay JSON values and are copied.
+//! An unknown field is an error, because the API server would have dropped it, and what the user intended would be
+//! lost. Fields that have the same meaning in v1 stay JSON values and are copied.
 
 mod aws_node_template;
 mod provisioner;

@@ -1,6 +1,6 @@
-//! Findings and their codes. The codes are part of the command's contract; docs/lint.md lists them.
+//! Findings and their codes. Users may rely on the codes, which docs/lint.md lists.
 
-/// The severity of a finding.
+/// How severe a finding is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
     /// The manifest works, but probably not as intended.
@@ -20,12 +20,12 @@ impl Severity {
 
 macro_rules! codes {
     ($($(#[$doc:meta])* $name:ident = $code:literal $severity:ident,)*) => {
-        /// The kind of a finding.
+        /// What a finding is about.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
         pub enum Code { $($(#[$doc])* $name,)* }
 
         impl Code {
-            /// All codes, in the order of docs/lint.md.
+            /// All codes, in the order in which docs/lint.md lists them.
             pub const ALL: &'static [Self] = &[$(Self::$name,)*];
 
             pub fn as_str(self) -> &'static str {
@@ -40,53 +40,53 @@ macro_rules! codes {
 }
 
 codes! {
-    /// Two NodePools with the same weight could both launch a node for the same pod.
+    /// Two NodePools with the same weight can both launch a node for the same pod.
     PoolsOverlap = "L01" Warning,
-    /// A NodePool that no pod can select, or that no workload of the input selects.
+    /// No pod can select the NodePool, or no workload in the input does.
     PoolUnselectable = "L02" Warning,
-    /// A label distinguishes NodePools, but without a taint other pods may run on their nodes too.
+    /// A label distinguishes NodePools, but there is no taint, so other pods may run on their nodes as well.
     LabelDoesNotRepel = "L03" Warning,
-    /// A workload requires nodes that no NodePool can launch.
+    /// A workload requires a node that no NodePool can launch.
     NoMatchingPool = "L04" Error,
-    /// No instance type meets the requirements of a NodePool.
+    /// No instance type meets the requirements of the NodePool.
     PoolWithoutTypes = "L05" Error,
-    /// A container has no CPU or memory requests.
+    /// A container states no CPU or memory requests.
     RequestsMissing = "L06" Warning,
     /// Every NodePool that fits the workload has a taint that the workload does not tolerate.
     TaintNotTolerated = "L07" Error,
-    /// Karpenter may be scheduled onto nodes that it manages.
+    /// Karpenter may be scheduled onto nodes that it manages itself.
     KarpenterOnOwnNodes = "L08" Error,
-    /// consolidateAfter contradicts the consolidation policy, or is not shorter than expireAfter.
+    /// `consolidateAfter` contradicts the consolidation policy, or it is not shorter than `expireAfter`.
     ConsolidateAfterConflict = "L09" Warning,
-    /// Budgets never allow a disruption that the policy enables.
+    /// The budgets never allow a disruption that the consolidation policy enables.
     BudgetNeverOpens = "L10" Warning,
-    /// The schedule of a budget matches no date.
+    /// The schedule of a budget matches no date, so the budget never applies.
     BudgetNeverApplies = "L11" Warning,
-    /// A workload selects the label of Provisioners, which nodes of v1 NodePools do not have.
+    /// A workload selects the label that names a Provisioner, which nodes of v1 NodePools do not have.
     ProvisionerNameSelected = "L12" Error,
-    /// A container mounts a volume that the pod does not define.
+    /// A container mounts a volume that its pod does not define.
     VolumeMissing = "L13" Error,
-    /// A node that Karpenter does not manage has the label that selects a NodePool.
+    /// A node that Karpenter does not manage has the label by which pods select a NodePool.
     LabelShared = "L14" Warning,
-    /// The node class of a NodePool is not among the node classes of the input.
+    /// The input has node classes, but not the one that the NodePool refers to.
     ClassMissing = "L15" Error,
-    /// Pods have the annotation do-not-evict, which only protects them on nodes of Provisioners.
+    /// Pods have the annotation do-not-evict, which protects them only on nodes of Provisioners.
     DoNotEvict = "L16" Warning,
-    /// A budget has an invalid schedule, which blocks disruption of every node of its NodePool.
+    /// A budget has an invalid schedule, which blocks the disruption of every node of its NodePool.
     BudgetUnreadable = "L17" Error,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
     pub code: Code,
-    /// Position of the object in the input.
+    /// The index of the object in the input.
     pub input: usize,
     /// `Kind namespace/name`.
     pub object: String,
     pub field: String,
-    /// The problem and its effect: lower case, no full stop.
+    /// What is wrong and what it causes, in lower case and without a full stop.
     pub why: String,
-    /// The change that resolves the finding.
+    /// The change after which the finding is no longer reported.
     pub fix: String,
 }
 

@@ -1,8 +1,9 @@
-//! Finds manifests that the API server admits but that do not work as intended: overlapping NodePools, workloads that no
-//! NodePool can run, contradicting disruption settings. Every finding names the object, the field, the reason and a fix.
+//! Finds manifests that the API server accepts but that do not work as intended: overlapping NodePools, workloads that
+//! no NodePool can run, contradicting disruption settings. Every finding states the object, the field, the reason and a
+//! fix.
 //!
-//! Pure functions: the input are manifests as JSON and the instance types of each NodePool. Objects are not validated;
-//! of malformed objects, the readable parts are checked.
+//! The functions are pure; their input is manifests as JSON, and the instance types of each NodePool. Objects are not
+//! validated: of a malformed object, the parts that can be read are checked.
 
 mod finding;
 mod pool;
@@ -21,11 +22,11 @@ use finding::Report;
 use pool::Pool;
 use workload::Workload;
 
-/// One object of the input.
+/// One object in the input, and what is known about its origin.
 #[derive(Debug, Clone, Copy)]
 pub struct Subject<'a> {
     pub value: &'a Value,
-    /// The Provisioner that a NodePool was converted from; its nodes have its name in a label.
+    /// The Provisioner from which a NodePool was converted. Nodes of that NodePool name the Provisioner in a label.
     pub provisioner: Option<&'a str>,
 }
 
@@ -33,13 +34,14 @@ pub struct Subject<'a> {
 #[derive(Debug, Clone, Default)]
 pub struct Input<'a> {
     pub objects: Vec<Subject<'a>>,
-    /// Instance types by the name of the NodePool; rules about instance types skip a NodePool that is not here.
+    /// The instance types of each NodePool, by name. If a NodePool is missing here, rules about instance types do not
+    /// check it.
     pub catalogs: BTreeMap<String, Arc<Vec<InstanceType>>>,
-    /// Label keys that a pool may leave undefined.
+    /// Label keys that a NodePool need not define.
     pub well_known: BTreeSet<Arc<str>>,
 }
 
-/// All findings, in the order of the objects and then of the codes.
+/// All findings, sorted by object and then by code.
 pub fn lint(input: &Input<'_>) -> Vec<Finding> {
     let context = Context::new(input);
     let mut report = Report::default();
@@ -50,13 +52,13 @@ pub fn lint(input: &Input<'_>) -> Vec<Finding> {
     report.into_sorted()
 }
 
-/// The objects of the input in the form that rules need.
+/// The objects in the input, in the form that the rules need.
 struct Context<'a> {
     pools: Vec<Pool<'a>>,
     workloads: Vec<Workload<'a>>,
-    /// Nodes that Karpenter does not manage.
+    /// The nodes that Karpenter does not manage, with their index in the input.
     unmanaged_nodes: Vec<(usize, &'a Value)>,
-    /// Kind and name of every node class.
+    /// The kind and name of every node class in the input.
     classes: BTreeSet<(&'a str, &'a str)>,
     open_keys: &'a BTreeSet<Arc<str>>,
 }
@@ -91,12 +93,13 @@ impl<'a> Context<'a> {
         context
     }
 
-    /// Whether a NodePool is converted from a Provisioner, so that labels and annotations of v1alpha5 are valid.
+    /// Whether some NodePool was converted from a Provisioner, so that labels and annotations of v1alpha5 have an
+    /// effect.
     fn has_provisioners(&self) -> bool {
         self.pools.iter().any(|pool| pool.provisioner.is_some())
     }
 
-    /// Workloads that Karpenter launches nodes for: all except DaemonSets.
+    /// The workloads for which Karpenter launches nodes: all except DaemonSets.
     fn schedulable(&self) -> impl Iterator<Item = &Workload<'a>> {
         self.workloads.iter().filter(|workload| !workload.is_daemon)
     }
@@ -117,13 +120,13 @@ fn list<'a>(value: &'a Value, pointer: &str) -> &'a [Value] {
     value.pointer(pointer).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
 }
 
-/// The string values of the object at a JSON pointer, with their keys.
+/// The string values in the object at a JSON pointer, with their keys.
 fn pairs<'a>(value: &'a Value, pointer: &str) -> impl Iterator<Item = (&'a str, &'a str)> {
     let fields = value.pointer(pointer).and_then(Value::as_object).into_iter().flatten();
     fields.filter_map(|(key, value)| Some((key.as_str(), value.as_str()?)))
 }
 
-/// `Kind namespace/name`, as in other commands.
+/// The title of an object, `Kind namespace/name`, as other commands print it.
 fn title(value: &Value) -> String {
     let (kind, name) = (text(value, "/kind"), text(value, "/metadata/name"));
     let is_namespaced = !kind.ends_with("NodeClass") && !["NodePool", "Node"].contains(&kind);

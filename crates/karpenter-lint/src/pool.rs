@@ -1,4 +1,4 @@
-//! Properties of NodePools that rules need.
+//! The properties of a NodePool that the rules need.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,18 +13,19 @@ use crate::{Subject, list, pairs, text, title};
 
 pub(crate) struct Pool<'a> {
     pub(crate) input: usize,
-    /// The title in findings: `NodePool x`, with the Provisioner that it was converted from.
+    /// The title in findings: `NodePool x`, and the Provisioner from which it was converted, if there is one.
     pub(crate) object: String,
     pub(crate) name: &'a str,
     pub(crate) value: &'a Value,
     pub(crate) provisioner: Option<&'a str>,
     pub(crate) weight: i64,
     pub(crate) labels: Vec<(&'a str, &'a str)>,
-    /// The template's requirements without its labels.
+    /// The requirements in the NodePool's template, without its labels.
     pub(crate) requirements: Requirements,
-    /// Requirements on labels that all nodes of the NodePool have: requirements, labels and the NodePool's name.
+    /// What is true for the labels of all nodes of the NodePool: the template's requirements and labels, and the
+    /// NodePool's name.
     pub(crate) offered: Requirements,
-    /// The taints that keep pods away from the nodes: all except those with PreferNoSchedule.
+    /// The taints that keep pods off the nodes, which are all except those with PreferNoSchedule.
     pub(crate) repelling_taints: BTreeSet<Taint>,
     pub(crate) catalog: Option<&'a [InstanceType]>,
 }
@@ -69,7 +70,7 @@ impl<'a> Pool<'a> {
         (self.input, &self.object)
     }
 
-    /// Instance types that the NodePool can launch for a pod that requires `wanted`.
+    /// The instance types that the NodePool can launch for a pod with the requirements `wanted`.
     pub(crate) fn types(&self, wanted: &Requirements) -> impl Iterator<Item = &'a InstanceType> {
         let mut all = self.offered.clone();
         all.extend(wanted);

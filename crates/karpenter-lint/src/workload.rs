@@ -1,4 +1,4 @@
-//! Properties of workloads that rules need.
+//! The properties of a workload that the rules need.
 
 use std::collections::BTreeSet;
 
@@ -14,14 +14,14 @@ pub(crate) struct Workload<'a> {
     pub(crate) input: usize,
     pub(crate) object: String,
     pub(crate) value: &'a Value,
-    /// The pod's spec; `path` is its field path in the object.
+    /// The spec of the workload's pods; `path` is where the object has it.
     pub(crate) pod: &'a Value,
     pub(crate) path: &'static str,
     pub(crate) is_daemon: bool,
-    /// Node requirements of the pod: alternatives, at least one.
+    /// What the pod requires of its node: at least one alternative, of which one must be met.
     pub(crate) wanted: Vec<Requirements>,
     pub(crate) tolerations: Vec<Toleration>,
-    /// Extended resources, such as nvidia.com/gpu.
+    /// The extended resources that the pods request, such as nvidia.com/gpu.
     pub(crate) extended: BTreeSet<&'a str>,
 }
 
@@ -51,12 +51,12 @@ impl<'a> Workload<'a> {
         })
     }
 
-    /// The workload in a cluster with nodes of Provisioners, which also have label keys with dots.
+    /// The workload as it is in a cluster with nodes of Provisioners, which also have label keys with dots.
     pub(crate) fn with_dotted_labels(self) -> Self {
         Self { wanted: node_requirements(self.pod, true), ..self }
     }
 
-    /// The metadata of its pods.
+    /// The metadata of the workload's pods.
     pub(crate) fn pod_metadata(&self) -> Option<&'a Value> {
         let pointer = format!("/{}", self.path.replace('.', "/"));
         self.value.pointer(&format!("{}metadata", pointer.strip_suffix("spec")?))
@@ -74,7 +74,7 @@ impl<'a> Workload<'a> {
         taints.all(|taint| self.tolerations.iter().any(|one| one.tolerates(&taint)))
     }
 
-    /// The field with the node requirements of the pod.
+    /// The path of the field in which the pod has its requirements on nodes.
     pub(crate) fn selector_field(&self) -> String {
         let part =
             if self.pod.get("nodeSelector").is_some() { "nodeSelector" } else { "affinity.nodeAffinity" };
@@ -82,7 +82,7 @@ impl<'a> Workload<'a> {
     }
 }
 
-/// `has_dots`: whether nodes have the dotted label keys of v1alpha5; otherwise those keys are unknown.
+/// `has_dots` states whether nodes have v1alpha5's label keys with dots; otherwise these keys are unknown.
 fn node_requirements(pod: &Value, has_dots: bool) -> Vec<Requirements> {
     let undot = |mut requirement: Requirement| {
         if let Some(key) = labels::undotted(&requirement.key).filter(|_| has_dots) {
@@ -116,7 +116,7 @@ fn read_toleration(value: &Value) -> Toleration {
     Toleration { key: text(value, "/key").into(), operator, effect: Effect::parse(text(value, "/effect")) }
 }
 
-/// Resources with a domain in their name are extended resources.
+/// The extended resources, which are those with a domain in their name.
 fn extended_resources(pod: &Value) -> BTreeSet<&str> {
     let containers = list(pod, "/containers").iter().chain(list(pod, "/initContainers"));
     let amounts =

@@ -1,8 +1,8 @@
 //! Cron schedules of disruption budgets: five fields or an `@` descriptor, always in UTC.
 //!
-//! The rules are those of Go's cron library (github.com/robfig/cron), which upstream uses: a day matches if day-of-month or
-//! day-of-week matches, or both if one of them is a star; Sunday is 0 only; a search ends after five years. A time zone
-//! prefix is an error, as in a budget.
+//! The rules are those of Go's cron library (github.com/robfig/cron), which upstream uses. If both day-of-month and
+//! day-of-week are restricted, a day must match one of them; if one is a star, a day must match both. Sunday is 0 only.
+//! A search ends after five years. As in budgets, a time zone prefix is an error.
 
 mod parse;
 #[cfg(test)]
@@ -15,9 +15,10 @@ use std::str::FromStr;
 const SECONDS_PER_MINUTE: i64 = 60;
 const SECONDS_PER_DAY: i64 = 86_400;
 const NANOS_PER_SECOND: i128 = 1_000_000_000;
-/// Number of calendar years that are searched after the current one.
+/// The number of calendar years after the current one in which the next scheduled time is searched.
 const YEARS_SEARCHED: i64 = 5;
-/// About 30 000 years before and after 1970. Later timestamps are invalid and could overflow calendar arithmetic.
+/// About 30 000 years before and after 1970. Timestamps beyond that count as invalid, because calendar arithmetic could
+/// overflow.
 const UNIX_SECONDS_MAX: i64 = 1 << 40;
 
 /// A parsed schedule.
@@ -29,13 +30,13 @@ pub struct CronSchedule {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum ScheduleKind {
     Calendar(CalendarFields),
-    /// A schedule `@every <duration>`, which counts from the given time and not from a calendar boundary.
+    /// The schedule `@every <duration>`: the duration counts from the given time, not from a calendar boundary.
     Every {
         seconds: i64,
     },
 }
 
-/// One bit per allowed value of each field.
+/// For each field: one bit per allowed value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct CalendarFields {
     minutes: u64,
@@ -43,7 +44,8 @@ struct CalendarFields {
     days_of_month: u64,
     months: u64,
     days_of_week: u64,
-    /// Whether both day fields must match instead of either, because one of them is an unrestricted star.
+    /// Whether a day must match both day fields, because one of them is an unrestricted star; otherwise one match is
+    /// enough.
     day_fields_both_required: bool,
 }
 
@@ -73,7 +75,7 @@ impl CalendarFields {
         let first_day = unix_seconds.div_euclid(SECONDS_PER_DAY);
         let year_limit = civil_from_days(first_day).0 + YEARS_SEARCHED;
         let second_of_day = unix_seconds.rem_euclid(SECONDS_PER_DAY);
-        // Scheduled times are whole minutes.
+        // Scheduled times are whole minutes, so the search starts at the next one.
         let mut minute_of_day_min = (second_of_day + SECONDS_PER_MINUTE - 1) / SECONDS_PER_MINUTE;
         let mut day = first_day;
         loop {
@@ -114,9 +116,11 @@ impl CalendarFields {
     }
 }
 
-/// Year, month (1-12) and day (1-31) of a day counted from 1970-01-01, in the proleptic Gregorian calendar.
+/// The year, month (1-12) and day (1-31) of a day number, where day 0 is 1970-01-01, in the proleptic Gregorian
+/// calendar.
 fn civil_from_days(day: i64) -> (i64, u32, u32) {
-    // With years that begin on 1 March, the leap day is the last day of each year and of each 400-year era.
+    // If years begin on 1 March, the leap day is the last day of its year and of its 400-year era, which simplifies the
+    // arithmetic.
     let shifted = day + 719_468;
     let era = shifted.div_euclid(146_097);
     let day_of_era = shifted.rem_euclid(146_097);
@@ -132,7 +136,8 @@ fn civil_from_days(day: i64) -> (i64, u32, u32) {
 /// Whether a budget with this schedule and duration is active at `now_unix_seconds`: a scheduled time was within the last
 /// `duration_nanos`.
 ///
-/// A schedule that never occurs (30 February) counts as active, as in upstream. That restricts disruption, which is safe.
+/// A budget whose schedule never occurs (30 February) counts as active, as in upstream. This restricts disruption, so
+/// it is the safe choice.
 pub fn budget_is_active(schedule: &CronSchedule, duration_nanos: i64, now_unix_seconds: i64) -> bool {
     let window_start_nanos = i128::from(now_unix_seconds) * NANOS_PER_SECOND - i128::from(duration_nanos);
     let Ok(window_start_seconds) = i64::try_from(window_start_nanos.div_euclid(NANOS_PER_SECOND)) else {

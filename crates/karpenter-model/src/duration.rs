@@ -1,7 +1,7 @@
 //! Go durations: `1h30m`, `720h`, `1.5h`, `100ms`, `-2s`.
 //!
-//! Parses and formats nanoseconds. [`GoDuration`] is printed in Go's canonical form; [`NillableDuration`] can be `Never` and
-//! keeps the original text.
+//! Parses and formats Go durations as nanoseconds. [`GoDuration`] is printed in Go's canonical form;
+//! [`NillableDuration`] can be `Never`, and keeps its original text.
 //!
 //! Upstream: Go's `time.ParseDuration`, and `pkg/apis/v1/duration.go`.
 
@@ -19,7 +19,7 @@ const NANOS_PER_MILLI: u64 = 1_000_000;
 const NANOS_PER_SECOND: u64 = 1_000_000_000;
 const NANOS_PER_MINUTE: u64 = 60 * NANOS_PER_SECOND;
 const NANOS_PER_HOUR: u64 = 60 * NANOS_PER_MINUTE;
-/// One more than the largest positive duration; its negation is the smallest one.
+/// One more than the largest positive duration in nanoseconds; its negation is the smallest duration.
 const NANOS_LIMIT: u64 = 1 << 63;
 
 /// Why a string is not a duration.
@@ -35,7 +35,7 @@ pub enum DurationError {
     TooLong { text: String },
 }
 
-/// Parses a Go duration into nanoseconds.
+/// Parses a Go duration such as `1h30m` into nanoseconds.
 pub fn parse_go_duration(text: &str) -> Result<i64, DurationError> {
     let malformed = || DurationError::Malformed { text: excerpt(text) };
     let too_long = || DurationError::TooLong { text: excerpt(text) };
@@ -66,7 +66,7 @@ pub fn parse_go_duration(text: &str) -> Result<i64, DurationError> {
         }
         let unit_nanos = match unit {
             "ns" => 1,
-            // Both the micro sign and the Greek letter are accepted.
+            // The micro sign and the Greek letter mu look alike; both are accepted.
             "us" | "\u{b5}s" | "\u{3bc}s" => NANOS_PER_MICRO,
             "ms" => NANOS_PER_MILLI,
             "s" => NANOS_PER_SECOND,
@@ -91,7 +91,8 @@ pub fn parse_go_duration(text: &str) -> Result<i64, DurationError> {
     }
 }
 
-/// Go drops fraction digits that overflow and scales the rest as a 64-bit float; the result must be equal to the nanosecond.
+/// Go drops fraction digits that would overflow and scales the rest as a 64-bit float. The result here must equal Go's
+/// to the nanosecond.
 fn fraction_nanos(digits: &str, unit_nanos: u64) -> u64 {
     let (mut value, mut scale) = (0u64, 1f64);
     for digit in digits.bytes().map(|byte| u64::from(byte - b'0')) {
@@ -203,8 +204,8 @@ impl<'de> Deserialize<'de> for GoDuration {
 
 /// A duration or `Never`.
 ///
-/// Prints the text that it was parsed from, so that a manifest in version control does not differ from the stored object.
-/// Equality compares the durations only.
+/// A duration, or `Never`. It is printed as the text that it was parsed from, so that a manifest in version control
+/// does not differ from the stored object. Two values are equal if their durations are, whatever their text.
 #[derive(Clone, Debug)]
 pub struct NillableDuration {
     nanos: Option<i64>,
@@ -219,7 +220,7 @@ impl NillableDuration {
         Self { nanos: Some(nanos), raw: None }
     }
 
-    /// Nanoseconds, or `None` for `Never`.
+    /// The duration in nanoseconds; `None` for `Never`.
     pub const fn nanos(&self) -> Option<i64> {
         self.nanos
     }

@@ -1,6 +1,6 @@
 //! Instance types and their offerings: zone, capacity type, price and availability.
 //!
-//! A catalog is a list of instance types. Providers build it; the planner reads it.
+//! A catalog is a list of instance types. Providers build catalogs; the planner reads them.
 //!
 //! Upstream: `pkg/cloudprovider/types.go`.
 
@@ -17,17 +17,18 @@ pub struct Offering {
     pub requirements: Requirements,
     /// The price of a node: of its instance and of everything that is billed with it, such as volumes.
     pub price_per_hour: f64,
-    /// The price of the instance alone, if the node costs more than that.
+    /// The price of the instance alone; `None` if nothing else is billed with the node.
     pub instance_price_per_hour: Option<f64>,
-    /// Whether the provider offers the instance type there now. A full reservation counts as available; see
-    /// [`Offering::is_launchable`].
+    /// Whether the provider offers the instance type in this zone and capacity type now. A full reservation counts as
+    /// available; see [`Offering::is_launchable`].
     pub available: bool,
-    /// For reserved offerings: how many more instances fit into the reservation.
+    /// For reserved offerings: how many more instances can be launched into the reservation.
     pub reservation_capacity: Option<u32>,
-    /// For reserved offerings: the key of the label in `requirements` whose value is the reservation's id. Each provider
-    /// has its own. Offerings with the same id share one reservation, across instance types and catalogs.
+    /// For reserved offerings: the key of the label in `requirements` whose value is the reservation's id; each
+    /// provider has a key of its own. Offerings with the same id share one reservation, across instance types and
+    /// catalogs.
     pub reservation_id_label: Option<Arc<str>>,
-    /// Amounts that differ from those of the instance type, if there are any.
+    /// Resource amounts in which nodes of this offering differ from the instance type, if there are any.
     pub overrides: Option<Arc<Overrides>>,
 }
 
@@ -35,23 +36,23 @@ pub struct Offering {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Overrides {
     pub capacity: ResourceList,
-    /// The overhead, in place of the sum of kube-reserved, system-reserved and eviction threshold.
+    /// The overhead, which replaces the sum of kube-reserved, system-reserved and eviction threshold.
     pub overhead: ResourceList,
 }
 
 impl Offering {
-    /// Sets the price of the instance, and the price of everything that is billed with it.
+    /// Sets the hourly price of the instance, and that of everything that is billed with it.
     pub fn set_price(&mut self, instance_per_hour: f64, attached_per_hour: f64) {
         self.price_per_hour = instance_per_hour + attached_per_hour;
         self.instance_price_per_hour = (attached_per_hour != 0.0).then_some(instance_per_hour);
     }
 
-    /// The price of the instance alone.
+    /// The hourly price of the instance alone.
     pub fn instance_price(&self) -> f64 {
         self.instance_price_per_hour.unwrap_or(self.price_per_hour)
     }
 
-    /// The price of what is billed with the instance: volumes and addresses.
+    /// The hourly price of what is billed with the instance: volumes and addresses.
     pub fn attached_price(&self) -> f64 {
         self.price_per_hour - self.instance_price()
     }
@@ -72,13 +73,13 @@ impl Offering {
         self.capacity_type().is_some_and(|value| &**value == labels::CAPACITY_TYPE_RESERVED)
     }
 
-    /// The label key and the id of the reservation behind a reserved offering.
+    /// For a reserved offering: the key of the label that identifies the reservation, and the reservation's id.
     pub fn reservation(&self) -> Option<(&Arc<str>, &Arc<str>)> {
         let label = self.reservation_id_label.as_ref().filter(|_| self.is_reserved())?;
         Some((label, self.single(label)?))
     }
 
-    /// Whether the offering is available and, if reserved, the reservation is not full.
+    /// Whether the offering is available and, if it is reserved, the reservation has capacity left.
     pub fn is_launchable(&self) -> bool {
         self.available && (!self.is_reserved() || self.reservation_capacity.unwrap_or(0) > 0)
     }
@@ -92,17 +93,18 @@ pub struct InstanceType {
     pub capacity: ResourceList,
     /// Sum of kube-reserved, system-reserved and eviction threshold.
     pub overhead: ResourceList,
-    /// Number of volumes per CSI driver that a node of this type can attach; a missing driver has no known limit.
+    /// For each CSI driver: how many volumes a node of this type can attach. A driver that is missing has no known
+    /// limit.
     pub volume_attachment_limits: BTreeMap<Arc<str>, u32>,
 }
 
 impl InstanceType {
-    /// Capacity minus overhead; huge pages are subtracted from memory. Does not include overrides of offerings.
+    /// Capacity minus overhead, and memory minus huge pages, for nodes of offerings without overrides.
     pub fn allocatable(&self) -> ResourceList {
         allocatable(&self.capacity, &self.overhead)
     }
 
-    /// The allocatable of a node of one of the type's offerings.
+    /// The allocatable resources of a node of one of the type's offerings, including the offering's overrides.
     pub fn allocatable_of(&self, offering: &Offering) -> ResourceList {
         match &offering.overrides {
             Some(overrides) => allocatable(
@@ -113,7 +115,7 @@ impl InstanceType {
         }
     }
 
-    /// The capacity of a node of one of the type's offerings.
+    /// The capacity of a node of one of the type's offerings, including the offering's overrides.
     pub fn capacity_of(&self, offering: &Offering) -> ResourceList {
         match &offering.overrides {
             Some(overrides) => replaced(&self.capacity, &overrides.capacity),
@@ -121,12 +123,12 @@ impl InstanceType {
         }
     }
 
-    /// Whether an offering overrides amounts of the type.
+    /// Whether some offering overrides resource amounts of the instance type.
     pub fn has_overrides(&self) -> bool {
         self.offerings.iter().any(|offering| offering.overrides.is_some())
     }
 
-    /// The lowest price of available offerings, if any.
+    /// The lowest price among available offerings; `None` if none is available.
     pub fn cheapest_price(&self) -> Option<f64> {
         self.offerings.iter().filter(|o| o.available).map(|o| o.price_per_hour).min_by(f64::total_cmp)
     }

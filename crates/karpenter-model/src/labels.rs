@@ -16,14 +16,14 @@ pub const INSTANCE_TYPE: &str = "node.kubernetes.io/instance-type";
 pub const ARCH: &str = "kubernetes.io/arch";
 pub const OS: &str = "kubernetes.io/os";
 pub const WINDOWS_BUILD: &str = "node.kubernetes.io/windows-build";
-/// The label with the id of a capacity reservation; providers may have other keys.
+/// The label with the id of a capacity reservation on AWS; other providers may use other keys.
 pub const AWS_CAPACITY_RESERVATION_ID: &str = "karpenter.k8s.aws/capacity-reservation-id";
 
-/// Label keys that a NodePool need not define, whatever the provider.
+/// Label keys that a NodePool need not define, with any provider.
 pub const WELL_KNOWN: [&str; 8] =
     [NODEPOOL, ZONE, REGION, INSTANCE_TYPE, ARCH, OS, CAPACITY_TYPE, WINDOWS_BUILD];
 
-/// Deprecated keys and their stable keys.
+/// Deprecated label keys, each with the stable key that replaces it.
 pub const NORMALIZED: [(&str, &str); 6] = [
     ("failure-domain.beta.kubernetes.io/zone", ZONE),
     ("failure-domain.beta.kubernetes.io/region", REGION),
@@ -33,8 +33,9 @@ pub const NORMALIZED: [(&str, &str); 6] = [
     ("topology.ebs.csi.aws.com/zone", ZONE),
 ];
 
-/// Label keys with dots in their names, from before v0.15, and their current keys. Only nodes of Provisioners have
-/// them, so they are not normalized like deprecated keys: a pod that selects one cannot run on other nodes.
+/// Label keys that Karpenter used before v0.15, with dots in their names, each with its current key. Only nodes of
+/// Provisioners have them. They are not replaced like deprecated keys, because a pod that selects one cannot run on
+/// other nodes.
 pub const DOTTED: [(&str, &str); 8] = [
     ("karpenter.k8s.aws/instance.family", "karpenter.k8s.aws/instance-family"),
     ("karpenter.k8s.aws/instance.size", "karpenter.k8s.aws/instance-size"),
@@ -46,12 +47,12 @@ pub const DOTTED: [(&str, &str); 8] = [
     ("karpenter.k8s.aws/instance.gpu.memory", "karpenter.k8s.aws/instance-gpu-memory"),
 ];
 
-/// The current key of a key with dots.
+/// The current key for a label key with dots from before v0.15; `None` for any other key.
 pub fn undotted(key: &str) -> Option<&'static str> {
     DOTTED.iter().find(|(dotted, _)| *dotted == key).map(|(_, today)| *today)
 }
 
-/// The stable key for a possibly deprecated one.
+/// The stable key that replaces a deprecated key; any other key is returned unchanged.
 pub fn normalize(key: &str) -> &str {
     NORMALIZED.iter().find(|(deprecated, _)| *deprecated == key).map_or(key, |(_, stable)| stable)
 }

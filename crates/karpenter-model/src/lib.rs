@@ -1,7 +1,7 @@
-//! The data model: quantities, requirements, instance types, pods, the input of a planning run ([`problem::Problem`]) and
-//! its result ([`plan::Plan`]).
+//! The data model of the planner: quantities, requirements, instance types, pods, the input of a planning run
+//! ([`problem::Problem`]) and its result ([`plan::Plan`]).
 //!
-//! Pure: no I/O, no clock, no randomness, no logging. Values are validated before they are built.
+//! The crate is pure: it has no I/O, clock, randomness or logging. Callers validate values before they build the model.
 
 pub mod cron;
 pub mod duration;

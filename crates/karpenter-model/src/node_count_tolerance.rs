@@ -1,9 +1,9 @@
-//! How much more a fleet with fewer nodes may cost than the cheapest fleet found.
+//! How much more than the cheapest fleet a fleet with fewer nodes may cost.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// A percentage of the price, from 0 to 100, in steps of 0.01. With 0, only prices are compared.
+/// A percentage of the price, from 0 to 100 in steps of 0.01. With 0, a fleet with fewer nodes is not preferred.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeCountTolerance {
     hundredths: u16,
@@ -13,7 +13,7 @@ impl NodeCountTolerance {
     /// Prices alone.
     pub const NONE: Self = Self { hundredths: 0 };
 
-    /// The valid values, for messages.
+    /// A description of the valid values, for messages.
     pub const VALID: &str = "a percentage from 0 to 100, such as 0.5";
 
     /// Creates a tolerance, rounded to 0.01; `None` if the percentage is not from 0 to 100.

@@ -1,13 +1,14 @@
 //! The result of planning a [`crate::problem::Problem`]: new nodes, pods on existing nodes, and unschedulable pods with
 //! reasons.
 //!
-//! Pods are identified by group and range of positions, so the size of a plan depends on nodes and groups, not on pods.
+//! Pods are identified by their group and a range of positions in it, so the size of a plan depends on the number of
+//! nodes and groups, not on the number of pods.
 
 use crate::reason::Refusal;
 use crate::requirements::Requirements;
 use crate::resources::ResourceList;
 
-/// Pods `start .. start + count` of one [`crate::problem::PodGroup`].
+/// The pods at positions `start .. start + count` of one [`crate::problem::PodGroup`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PodRun {
     pub group: u32,
@@ -15,7 +16,7 @@ pub struct PodRun {
     pub count: u32,
 }
 
-/// The node of a run of pods.
+/// The node on which a run of pods is placed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Place {
     /// Index into [`Plan::new_nodes`].
@@ -29,14 +30,14 @@ pub struct Plan {
     pub new_nodes: Vec<PlannedNode>,
     pub existing: Vec<ExistingPlacement>,
     pub unschedulable: Vec<Unschedulable>,
-    /// An order in which the pods can be bound so that every constraint holds after each binding. Contains every
-    /// planned pod.
+    /// An order in which the pods can be bound such that every constraint holds after each binding. It contains every
+    /// placed pod.
     pub order: Vec<(PodRun, Place)>,
-    /// Sum of the prices of new nodes.
+    /// The sum of the hourly prices of new nodes.
     pub price_per_hour: f64,
-    /// A lower bound of the price of any valid fleet for the planned pods.
+    /// An hourly price that no valid fleet for the planned pods can go below.
     pub lower_bound_per_hour: f64,
-    /// The price of the plan in compat mode for the same input.
+    /// The hourly price of the plan that compat mode makes for the same problem.
     pub compat_price_per_hour: f64,
     pub stats: PlanStats,
 }
@@ -46,18 +47,19 @@ pub struct Plan {
 pub struct PlannedNode {
     /// Index into `Problem::pools`.
     pub pool: usize,
-    /// The cheapest option: its index in the NodePool's catalog, and the index of the offering.
+    /// The cheapest instance type option, as an index into the NodePool's catalog; `offering` is the index of its
+    /// offering.
     pub instance_type: usize,
     pub offering: usize,
     pub price_per_hour: f64,
-    /// Instance type options, cheapest first; indexes into the NodePool's catalog.
+    /// Instance type options, cheapest first, as indexes into the NodePool's catalog.
     pub instance_type_options: Vec<usize>,
-    /// Requirements of the NodeClaim, without instance types.
+    /// The NodeClaim's requirements, without the one on instance types.
     pub requirements: Requirements,
-    /// Requests of the pods plus the smallest DaemonSet overhead of the options.
+    /// The requests of the pods plus those of DaemonSet pods, for the option where the latter are smallest.
     pub requests: ResourceList,
     pub pods: Vec<PodRun>,
-    /// Whether `minValues` could not be met and were lowered (policy BestEffort).
+    /// Whether `minValues` could not be met and were lowered, which the policy BestEffort allows.
     pub min_values_relaxed: bool,
 }
 
@@ -78,6 +80,6 @@ pub struct Unschedulable {
 pub struct PlanStats {
     pub pods: u64,
     pub classes: u32,
-    /// Work units that the search in cost mode used.
+    /// The number of work units that the search in cost mode used.
     pub work: u64,
 }

@@ -1,6 +1,6 @@
-//! The fields of a pod that affect scheduling, parsed and normalized.
+//! The fields of a pod that affect scheduling, in parsed and normalized form.
 //!
-//! Pods with equal specs are one class with a count; names are used only when a plan is printed.
+//! Pods with equal specs are planned as one class with a count; pod names matter only when a plan is printed.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ pub struct PodSpec {
     /// Includes `pods: 1`.
     pub requests: ResourceList,
     pub node_selector: Requirements,
-    /// Required node affinity terms, which are ORed. Empty: no constraint.
+    /// Required node affinity terms; a node must match one of them. An empty list is no constraint.
     pub required_terms: Vec<Requirements>,
     /// Preferred node affinity terms, highest weight first.
     pub preferred_terms: Vec<(i32, Requirements)>,
@@ -33,7 +33,8 @@ pub struct PodSpec {
     pub host_ports: BTreeSet<HostPort>,
     pub volumes: PodVolumes,
     pub priority: i32,
-    /// Why the pod cannot be planned (invalid requirement, missing volume claim, opt-out); `None` if it can.
+    /// Why the pod cannot be planned on any node (invalid requirement, missing volume claim, opt-out); `None` if it
+    /// can.
     pub refusal: Option<Reason>,
 }
 
@@ -44,7 +45,7 @@ pub struct TopologySpread {
     pub min_domains: Option<u32>,
     /// `false`: ScheduleAnyway.
     pub hard: bool,
-    /// The selector; `None` matches nothing. `matchLabelKeys` are merged into it.
+    /// The label selector, into which `matchLabelKeys` are merged; `None` selects no pods.
     pub selector: Option<LabelSelector>,
     /// Whether `nodeAffinityPolicy` is `Honor` (the default).
     pub honor_affinity: bool,
@@ -57,13 +58,14 @@ pub struct PodAffinityTerm {
     pub key: Arc<str>,
     /// `None` matches nothing.
     pub selector: Option<LabelSelector>,
-    /// Resolved namespaces: listed ones, selected ones, or the namespace of the pod.
+    /// The namespaces in which the term selects pods: those listed and those matching the namespace selector, or else
+    /// the pod's own.
     pub namespaces: BTreeSet<Arc<str>>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct HostPort {
-    /// The address of a host port; "", "0.0.0.0" and "::" mean every address.
+    /// The IP address of a host port; "", "0.0.0.0" and "::" mean every address.
     pub address: Arc<str>,
     pub port: u16,
     pub protocol: Arc<str>,
@@ -78,17 +80,19 @@ impl HostPort {
     }
 }
 
-/// Properties of a pod's volumes that affect scheduling.
+/// The properties of a pod's volumes that affect scheduling.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PodVolumes {
-    /// Node requirements of the volumes, which are ORed. Empty: no constraint.
+    /// Requirements of the volumes on the node; a node must meet one of them. An empty list is no constraint.
     pub alternatives: Vec<Requirements>,
-    /// (CSI driver, claim key) pairs; a claim that several pods on a node use counts once.
+    /// The volumes that count against attachment limits, as (CSI driver, claim key) pairs. A claim that several pods on
+    /// a node use counts once.
     pub attachments: BTreeSet<(Arc<str>, Arc<str>)>,
 }
 
 impl PodSpec {
-    /// Requirements of the node selector, the first required term and, if `with_preferences`, the preference with the highest weight.
+    /// The requirements of the node selector and of the first required affinity term, and, if `with_preferences`, those
+    /// of the preferred term with the highest weight.
     pub fn node_requirements(&self, with_preferences: bool) -> Requirements {
         let mut requirements = self.strict_requirements();
         if with_preferences && let Some((_, term)) = self.preferred_terms.first() {

@@ -1,6 +1,6 @@
-//! The input of a planning run: NodePools, catalogs, nodes and pods at one time, and options.
+//! The input of a planning run: options, and the NodePools, catalogs, nodes and pods as they were at one moment.
 //!
-//! A `Problem` is a plain value without references to live state.
+//! A `Problem` is a plain value; later changes of the cluster do not affect it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,11 +20,11 @@ pub struct Problem {
     pub catalogs: Vec<Arc<Vec<InstanceType>>>,
     pub pools: Vec<NodePool>,
     pub nodes: Vec<Node>,
-    /// Pending pods in groups. All pods of a group have the same spec.
+    /// The pending pods in groups; all pods of a group have the same spec.
     pub pods: Vec<PodGroup>,
-    /// One spec per DaemonSet; every node that it fits runs its pod.
+    /// One entry per DaemonSet; every node that matches its pod spec runs one such pod.
     pub daemons: Vec<Daemon>,
-    /// Label keys that a NodePool need not define (well-known keys of the core and the provider).
+    /// Label keys that a NodePool need not define: the well-known keys of the core and of the provider.
     pub well_known: BTreeSet<Arc<str>>,
     pub options: Options,
 }
@@ -33,55 +33,55 @@ pub struct Problem {
 pub struct NodePool {
     pub name: Arc<str>,
     pub weight: i32,
-    /// The requirements of the template (`spec.template.spec.requirements`), with `minValues`.
+    /// The requirements in the NodePool's template (`spec.template.spec.requirements`), with `minValues`.
     pub requirements: Requirements,
-    /// Labels of the template, the label of the NodePool and that of the node class.
+    /// The labels in the NodePool's template, and the labels that name the NodePool and the node class.
     pub labels: Labels,
     pub taints: Vec<Taint>,
     pub startup_taints: Vec<Taint>,
-    /// Limits per resource; the pseudo resource `nodes` limits the number of nodes.
+    /// The NodePool's limit for each resource; the pseudo resource `nodes` limits the number of nodes.
     pub limits: ResourceList,
-    /// The usage of the limits by the existing nodes of the NodePool: their capacity, and their number as `nodes`.
+    /// What the NodePool's existing nodes count against the limits: their capacity, and their number as `nodes`.
     pub usage: ResourceList,
     /// Index into [`Problem::catalogs`].
     pub catalog: usize,
-    /// The limit of pods of a hard hostname spread per node of this NodePool; if `None`,
+    /// The share of a hard hostname spread's pods that one node of this NodePool may hold; if `None`,
     /// [`Options::hostname_spread_share`] applies.
     pub hostname_spread_share: Option<SpreadShare>,
 }
 
-/// An existing or in-flight node, with the taints that it has once initialized.
+/// An existing or in-flight node. For an in-flight node, the taints are those that it will have after initialization.
 #[derive(Debug, Clone)]
 pub struct Node {
     pub name: Arc<str>,
     pub labels: Labels,
-    /// The taints, without startup taints and ephemeral taints of nodes that are not initialized.
+    /// The node's taints; before initialization, without startup taints and ephemeral taints.
     pub taints: Vec<Taint>,
     pub initialized: bool,
     pub pool: Option<Arc<str>>,
     pub allocatable: ResourceList,
     pub pods: Vec<BoundPod>,
-    /// Volume attachment limits per CSI driver; a missing driver is unlimited.
+    /// For each CSI driver: how many volumes the node can attach. A driver that is missing has no limit.
     pub volume_limits: BTreeMap<Arc<str>, u32>,
     pub price_per_hour: Option<f64>,
-    /// Whether only pending pods may be planned onto the node, and no pods of other nodes: the node is in a cool-down
-    /// or about to be disrupted.
+    /// Whether only pending pods may be placed on the node, but no pods moved from other nodes, because the node is in
+    /// a cool-down or about to be disrupted.
     pub is_settling: bool,
 }
 
 impl Node {
-    /// The hostname label, or the node's name.
+    /// The value of the hostname label, or the node's name if the label is missing.
     pub fn hostname(&self) -> &Arc<str> {
         self.labels.get(crate::labels::HOSTNAME).unwrap_or(&self.name)
     }
 }
 
-/// A pod that is bound to a node and is not planned.
+/// A pod that is bound to a node. The planner does not move it.
 #[derive(Debug, Clone)]
 pub struct BoundPod {
     pub spec: Arc<PodSpec>,
     pub is_daemon: bool,
-    /// Terminating pods use resources, but topology constraints do not count them.
+    /// Whether the pod is terminating. Such pods use resources, but topology constraints do not count them.
     pub is_terminating: bool,
     /// Whether the pod must be rescheduled if its node is disrupted.
     pub mobility: Mobility,
@@ -90,13 +90,13 @@ pub struct BoundPod {
 /// Whether a bound pod must be rescheduled when its node is disrupted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, PartialOrd, Ord)]
 pub enum Mobility {
-    /// The pod is not rescheduled, but deleted with its node: DaemonSet pods, mirror pods, terminating and finished
-    /// pods.
+    /// The pod is not rescheduled: it is a DaemonSet pod, a mirror pod, terminating or finished, and is deleted with
+    /// its node.
     #[default]
     Stays,
-    /// The pod must be rescheduled, but may not be evicted at present.
+    /// The pod must be rescheduled if its node is disrupted, but it may not be evicted at present.
     Blocked,
-    /// The pod must be rescheduled and may be evicted.
+    /// The pod must be rescheduled if its node is disrupted, and it may be evicted.
     Moves,
 }
 
@@ -107,8 +107,8 @@ pub struct Daemon {
 }
 
 impl Daemon {
-    /// Whether nodes reserve capacity for the pods of the DaemonSet. Upstream omits DaemonSets that use resource claims
-    /// while it ignores dynamic resource requests; this planner always ignores them.
+    /// Whether nodes reserve capacity for the DaemonSet's pods. DaemonSets with resource claims are left out. Upstream
+    /// does this only while it is configured to ignore dynamic resource requests; this planner always does.
     pub fn reserves_capacity(&self) -> bool {
         self.spec.refusal != Some(Reason::DynamicResources)
     }
@@ -118,11 +118,12 @@ impl Daemon {
 pub struct PodGroup {
     pub spec: Arc<PodSpec>,
     pub names: PodNames,
-    /// The creation time in seconds since 1970, or 0 if unknown. Of otherwise equal pods, older ones are planned first.
+    /// The creation time in seconds since 1970; 0 if unknown. Of pods that are otherwise equal, older ones are planned
+    /// first.
     pub created_at_secs: i64,
 }
 
-/// Names of a group's pods; generated names are not stored.
+/// The names of a group's pods. Names that follow a pattern are generated instead of stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PodNames {
     Listed(Vec<Arc<str>>),
@@ -145,7 +146,7 @@ impl PodNames {
         self.len() == 0
     }
 
-    /// The name of the pod at a position below `len`.
+    /// The name of the pod at `position`, which must be below `len`.
     pub fn name(&self, position: u32) -> String {
         match self {
             Self::Listed(names) => {
@@ -165,7 +166,7 @@ impl PodGroup {
         self.names.len()
     }
 
-    /// The key by which groups that are otherwise equal are sorted.
+    /// The key by which groups are sorted if they are otherwise equal.
     pub fn order_name(&self) -> (Arc<str>, String) {
         (self.spec.namespace.clone(), self.names.first())
     }
@@ -173,10 +174,10 @@ impl PodGroup {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Mode {
-    /// Cost mode: the cheapest valid fleet found within the effort.
+    /// Cost mode: search for the cheapest valid fleet within `effort`.
     #[default]
     Cost,
-    /// Compat mode: upstream's order and choices.
+    /// Compat mode: place pods in upstream's order with upstream's choices.
     Compat,
 }
 
@@ -194,16 +195,16 @@ pub enum MinValuesPolicy {
     BestEffort,
 }
 
-/// What happens if reserved capacity is exhausted.
+/// What happens to pods that could use reserved capacity when it is exhausted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ReservedMode {
-    /// The pod stays pending until the reservation has capacity (provisioning).
+    /// The pod stays pending until the reservation has capacity. Provisioning uses this mode.
     #[default]
     Strict,
-    /// The pod is placed on other offerings instead. Used by simulations.
+    /// The pod is placed on other offerings instead. Simulations of disruption use this mode.
     Fallback,
-    /// Pods wait for reservations first and use other offerings at the end, which is the result of repeated
-    /// provisioning. Used for plans.
+    /// Pods wait for reservations first and use other offerings at the end, which is the result of provisioning
+    /// repeatedly. Plans on the command line use this mode.
     Exhaust,
 }
 
@@ -213,21 +214,22 @@ pub struct Options {
     pub preference_policy: PreferencePolicy,
     pub min_values_policy: MinValuesPolicy,
     pub reserved_mode: ReservedMode,
-    /// Work units that the search in cost mode may use; independent of the speed of the machine.
+    /// How many work units the search in cost mode may use. A work unit does not depend on the speed of the machine.
     pub effort: u64,
-    /// The minimum number of instance type options of a spot node, as far as its NodePool allows.
+    /// The minimum number of instance type options of a spot node; fewer if its NodePool does not have as many.
     pub min_spot_types: usize,
-    /// A charge per node during the search, so that fewer, larger nodes are preferred. It is not part of the price of
-    /// the plan.
+    /// A price per hour that the search adds to every node, so that fewer, larger nodes are preferred. It is not part
+    /// of the price of the plan.
     pub node_overhead_price_per_hour: f64,
-    /// How much more than the cheapest fleet found a fleet with fewer nodes may cost (cost mode, from the default effort on).
+    /// How much more than the cheapest fleet found a fleet with fewer nodes may cost. Only cost mode uses it, and only
+    /// if `effort` is at least the default.
     pub node_count_tolerance: NodeCountTolerance,
-    /// The minimum and maximum size of new nodes in cost mode, in millicores.
+    /// The minimum and maximum cpu of new nodes in cost mode, in millicores.
     pub min_node_cpu_millis: i64,
     pub max_node_cpu_millis: i64,
-    /// The maximum price of an instance type option, as a factor of the price of the chosen one.
+    /// The maximum price of an instance type option, as a multiple of the price of the chosen option.
     pub max_option_price_factor: f64,
-    /// The limit of pods of a hard hostname spread per node, for NodePools without a limit of their own.
+    /// The share of a hard hostname spread's pods that one node may hold, for NodePools without a share of their own.
     pub hostname_spread_share: SpreadShare,
 }
 

@@ -1,7 +1,8 @@
-//! Kubernetes resource quantities: an exact number of nanounits, and the format it was written in.
+//! Kubernetes resource quantities: an exact number of nanounits (billionths), and the format in which the quantity was
+//! written.
 //!
-//! Parses suffixes and exponents, rounds up below a nanounit, and prints the canonical form of the API server. Floating
-//! point is not used: quantities are equal if their values are.
+//! Quantities are parsed with suffixes and exponents, rounded up to whole nanounits, and printed in the canonical form
+//! of the API server. No floating point is used, so quantities are equal exactly if their values are.
 //!
 //! Upstream: Kubernetes `k8s.io/apimachinery/pkg/api/resource/quantity.go`.
 
@@ -24,22 +25,22 @@ use serde::ser::{Serialize, Serializer};
 pub(crate) const NANOS_PER_UNIT: i128 = 1_000_000_000;
 pub(crate) const NANOS_PER_MILLI: i128 = 1_000_000;
 
-/// The format in which a quantity was written. It is printed in the same format unless that loses precision.
+/// The format in which a quantity was written. It is printed in that format unless this would lose precision.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum QuantityFormat {
-    /// Powers of 1024: `Ki`, `Mi`, …, `Ei`.
+    /// Suffixes for powers of 1024: `Ki`, `Mi`, …, `Ei`.
     BinarySi,
     /// Powers of 1000: `n`, `u`, `m`, none, `k`, `M`, …, `E`.
     #[default]
     DecimalSi,
-    /// Powers of ten with an exponent that is a multiple of three: `1e3`.
+    /// Powers of ten with an exponent that is a multiple of three, such as `1e3`.
     DecimalExponent,
 }
 
 /// An exact amount of a resource.
 ///
-/// Comparison, equality and hash use the value only: `1` equals `1000m`. Arithmetic saturates at the limits of 128-bit
-/// nanounits, which exceed what can be parsed.
+/// Comparison, equality and hash use only the value: `1` equals `1000m`. Results of arithmetic are capped at the limits
+/// of 128-bit nanounits, which no parsed quantity reaches.
 #[derive(Clone, Copy, Default)]
 pub struct Quantity {
     nanos: i128,
@@ -89,17 +90,17 @@ impl Quantity {
         saturate(self.nanos.div_euclid(NANOS_PER_MILLI))
     }
 
-    /// Whole units, rounded up.
+    /// The amount in whole units, rounded up.
     pub fn value_ceil(self) -> i64 {
         saturate(div_ceil(self.nanos, NANOS_PER_UNIT))
     }
 
-    /// Whole units, rounded down.
+    /// The amount in whole units, rounded down.
     pub fn value_floor(self) -> i64 {
         saturate(self.nanos.div_euclid(NANOS_PER_UNIT))
     }
 
-    /// The value as a float, for reports only, not for decisions.
+    /// The value as a float, which may be inexact: for reports only, not for decisions.
     pub fn to_f64_lossy(self) -> f64 {
         self.nanos as f64 / NANOS_PER_UNIT as f64
     }
@@ -141,7 +142,7 @@ impl Hash for Quantity {
 }
 
 impl AddAssign for Quantity {
-    /// If the left side is zero, the result has the format of the right side.
+    /// The sum keeps the format of the left side; if the left side is zero, it has the format of the right side.
     fn add_assign(&mut self, other: Self) {
         if self.is_zero() {
             self.format = other.format;
@@ -210,7 +211,7 @@ impl fmt::Display for Quantity {
         }
         let magnitude = self.nanos.unsigned_abs();
         let unit = NANOS_PER_UNIT.unsigned_abs();
-        // Small or fractional amounts would lose precision in powers of 1024.
+        // A small or fractional amount cannot be printed exactly with a binary suffix.
         let binary = self.format == QuantityFormat::BinarySi
             && magnitude >= 1024 * unit
             && magnitude.is_multiple_of(unit);
@@ -255,7 +256,7 @@ impl Serialize for Quantity {
 }
 
 impl<'de> Deserialize<'de> for Quantity {
-    /// Accepts a string, a number, or null, which Kubernetes treats as zero.
+    /// Accepts a string, a number, or null. Kubernetes treats null as zero.
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_any(QuantityVisitor)
     }
@@ -283,7 +284,7 @@ impl Visitor<'_> for QuantityVisitor {
     }
 
     fn visit_f64<E: de::Error>(self, value: f64) -> Result<Quantity, E> {
-        // The shortest decimal that parses to the same float is the number in the input.
+        // The shortest decimal that parses to the same float is the number that the input had.
         value.to_string().parse().map_err(E::custom)
     }
 

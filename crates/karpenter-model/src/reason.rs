@@ -1,4 +1,4 @@
-//! Reasons why a pod is unschedulable, as structured values. Logs, events and the command line print them.
+//! Reasons why a pod is unschedulable, as structured values that logs, events and the command line print.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use crate::requirements::{Incompatible, Requirement};
 use crate::resources::ResourceList;
 use crate::taints::Taint;
 
-/// A reason, and what it applies to.
+/// A reason, and its scope: the pod itself, a NodePool or existing nodes.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Refusal {
     pub scope: Scope,
@@ -16,7 +16,7 @@ pub struct Refusal {
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Scope {
-    /// The reason concerns the pod itself, independent of nodes.
+    /// The reason concerns the pod itself, so no node would help.
     Pod,
     /// All NodePools.
     Cluster,
@@ -28,11 +28,11 @@ pub enum Scope {
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Reason {
-    /// There is no dynamic, ready NodePool.
+    /// No NodePool is ready and dynamic (without `replicas`).
     NoNodePools,
-    /// The pod's requirements exclude nodes of Karpenter.
+    /// The pod's requirements exclude every node that Karpenter launches.
     OptedOut,
-    /// A field of the pod is invalid; `what` names it and what would be valid.
+    /// A field of the pod is invalid; `what` names the field and the valid values.
     InvalidPod {
         what: Arc<str>,
     },
@@ -57,15 +57,15 @@ pub enum Reason {
         largest: ResourceList,
         short_of: Vec<Arc<str>>,
     },
-    /// No instance type meets the requirements of the NodePool.
+    /// No instance type meets the NodePool's own requirements.
     PoolMatchesNoInstanceType {
         culprit: Option<Requirement>,
     },
-    /// No instance type meets the requirements of pod and NodePool together.
+    /// No instance type meets both the pod's and the NodePool's requirements.
     NoInstanceTypeMatches {
         wanted: Vec<Requirement>,
     },
-    /// Instance types match, but none of them has an available offering (zone and capacity type) that matches.
+    /// Instance types match, but none of them has an available offering (zone and capacity type) that matches as well.
     NoOffering {
         wanted: Vec<Requirement>,
     },
@@ -102,7 +102,7 @@ pub enum Reason {
     },
     ReservationFull,
     NotEnoughRoom,
-    /// The planner has a fault: no plan for the pod passes validation.
+    /// Because of a fault of the planner, no plan that contains the pod passes validation.
     PlannerFault,
 }
 

@@ -1,6 +1,7 @@
-//! Requirements on node labels of pods, NodePools, instance types and offerings: intersection and compatibility.
+//! Requirements of pods, NodePools, instance types and offerings on node labels: their intersection, and whether they
+//! are compatible.
 //!
-//! Values are sets or complements of sets with optional integer bounds.
+//! A requirement is a set of allowed values, or the complement of such a set, with optional integer bounds.
 //!
 //! Upstream: `pkg/scheduling/requirement.go`, `requirements.go`.
 
@@ -8,7 +9,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
-/// The eight operators of the API.
+/// The eight operators that the API accepts in a requirement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Operator {
     In,
@@ -22,7 +23,7 @@ pub enum Operator {
 }
 
 impl Operator {
-    /// Parses the operator's name in the API.
+    /// Parses an operator's name as the API spells it; `None` for an unknown name.
     pub fn parse(text: &str) -> Option<Self> {
         Some(match text {
             "In" => Self::In,
@@ -64,8 +65,8 @@ pub struct Requirement {
 }
 
 impl Requirement {
-    /// Builds a requirement. If the value of a bound operator is not an integer, no value satisfies the requirement; manifests
-    /// are validated before, so this is only a safe fallback.
+    /// Builds a requirement. For operators with a numeric bound, a value that is not an integer gives a requirement
+    /// that no value satisfies. Manifests are validated before, so this is only a safe fallback.
     pub fn new<I, S>(key: impl Into<Arc<str>>, operator: Operator, values: I) -> Self
     where
         I: IntoIterator<Item = S>,
@@ -124,7 +125,7 @@ impl Requirement {
         self
     }
 
-    /// The operator of the requirement after intersections; bounds do not change it.
+    /// The operator that describes the requirement after intersections. Numeric bounds do not change it.
     pub fn operator(&self) -> Operator {
         match (self.complement, self.values.is_empty()) {
             (true, true) => Operator::Exists,
@@ -148,7 +149,8 @@ impl Requirement {
             .is_ok_and(|n| self.gte.is_none_or(|bound| n >= bound) && self.lte.is_none_or(|bound| n <= bound))
     }
 
-    /// The requirement for values that both requirements allow. An empty result is `DoesNotExist`.
+    /// The requirement that allows exactly the values that both requirements allow. If there are none, it is
+    /// `DoesNotExist`.
     pub fn intersection(&self, other: &Self) -> Self {
         let gte = self.gte.max(other.gte);
         let lte = match (self.lte, other.lte) {
@@ -181,7 +183,7 @@ impl Requirement {
         result
     }
 
-    /// Whether `intersection` is satisfiable, without building it.
+    /// Whether some value satisfies both requirements; does not build the intersection.
     pub fn has_intersection(&self, other: &Self) -> bool {
         let gte = self.gte.max(other.gte);
         let lte = match (self.lte, other.lte) {
@@ -203,20 +205,21 @@ impl Requirement {
         }
     }
 
-    /// The only allowed value, if there is exactly one.
+    /// The allowed value, if the requirement allows exactly one.
     pub fn single_value(&self) -> Option<&Arc<str>> {
         if self.complement || self.values.len() != 1 { None } else { self.values.first() }
     }
 
-    /// A label value for a node: the first listed value, or the smallest non-negative integer within the bounds that is not
-    /// excluded. `None` if the label must not exist.
+    /// A value that a node's label may have: the first listed value, or the smallest non-negative integer within the
+    /// bounds that is not excluded. `None` if the label must not exist.
     pub fn any_value(&self) -> Option<Arc<str>> {
         if !self.complement {
             return self.values.first().cloned();
         }
         let low = self.gte.unwrap_or(0).max(0);
         let high = self.lte.unwrap_or(i64::MAX);
-        // At most |values| integers can be excluded, so one of the next |values| + 1 integers is allowed.
+        // The requirement excludes at most |values| integers, so at least one of |values| + 1 consecutive integers is
+        // allowed.
         (0..=self.values.len() as i64)
             .filter_map(|step| low.checked_add(step))
             .take_while(|n| *n <= high)
@@ -251,22 +254,22 @@ impl fmt::Display for Requirement {
     }
 }
 
-/// Why two sets of requirements are incompatible for one key.
+/// Why two sets of requirements are incompatible, for one label key.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Incompatible {
-    /// The node's requirements do not define the key, and the key is not well known.
+    /// The node's requirements do not define the key, and the key is not one that may be undefined.
     Undefined { wanted: Requirement, hint: Option<Arc<str>> },
     /// Both sides define the key, and no value satisfies both.
     Conflict { offered: Requirement, wanted: Requirement },
 }
 
-/// A set of requirements, all of which must be met, at most one per key.
+/// A set of requirements, at most one per label key, all of which must be met.
 ///
-/// Clones share their content until one is changed; after that they still share the unchanged requirements. A catalog
-/// has tens of thousands of offerings and types, most of whose requirements are equal.
+/// Clones share their content until one of them changes; even then they share the requirements that did not change. A
+/// catalog has tens of thousands of instance types and offerings, and most of their requirements are equal.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Requirements {
-    /// Sorted by key. There are at most a few dozen, for which a list is faster than a tree.
+    /// The requirements, sorted by key. There are at most a few dozen; for so few, a list is faster than a tree.
     all: Arc<Vec<Arc<Requirement>>>,
 }
 
@@ -275,7 +278,7 @@ impl Requirements {
         Self::default()
     }
 
-    /// An `In` requirement for every label.
+    /// One `In` requirement per label, with the label's value.
     pub fn from_labels<'a, I>(labels: I) -> Self
     where
         I: IntoIterator<Item = (&'a Arc<str>, &'a Arc<str>)>,
@@ -287,8 +290,8 @@ impl Requirements {
         self.all.binary_search_by(|present| (*present.key).cmp(key))
     }
 
-    /// The list for changes; copied first if it is shared. The copy has capacity for `count` more requirements, because
-    /// most changes add some.
+    /// Returns the list for modification, after copying it if it is shared. The copy has capacity for `count` more
+    /// requirements, because most changes add some.
     fn unshared_with_capacity(&mut self, count: usize) -> &mut Vec<Arc<Requirement>> {
         if Arc::get_mut(&mut self.all).is_none() {
             let mut copy = Vec::with_capacity(self.all.len() + count);
@@ -298,12 +301,12 @@ impl Requirements {
         Arc::make_mut(&mut self.all)
     }
 
-    /// Adds a requirement; one for the same key is intersected.
+    /// Adds a requirement. If there is one for the same key, the result is their intersection.
     pub fn add(&mut self, requirement: Requirement) {
         self.add_shared(Arc::new(requirement));
     }
 
-    /// [`Requirements::add`] for a shared requirement.
+    /// Like [`Requirements::add`], for a requirement that other sets share.
     pub fn add_shared(&mut self, requirement: Arc<Requirement>) {
         let position = self.position(&requirement.key);
         let all = self.unshared_with_capacity(1);
@@ -324,7 +327,7 @@ impl Requirements {
         }
     }
 
-    /// Replaces the requirement for the key.
+    /// Replaces the requirement for the same key, if there is one.
     pub fn replace(&mut self, requirement: Requirement) {
         let position = self.position(&requirement.key);
         let all = Arc::make_mut(&mut self.all);
@@ -335,7 +338,7 @@ impl Requirements {
     }
 
     pub fn remove(&mut self, key: &str) -> Option<Requirement> {
-        // Checked first, because without the key there is no need to copy the list.
+        // If the key is missing, the list need not be copied, so this is checked first.
         let position = self.position(key).ok()?;
         Some(Arc::unwrap_or_clone(Arc::make_mut(&mut self.all).remove(position)))
     }
@@ -368,12 +371,13 @@ impl Requirements {
         self.iter().any(|requirement| requirement.min_values.is_some())
     }
 
-    /// Whether all keys that both sides define can be satisfied. Two requirements that only exclude values never conflict.
+    /// Whether, for every key that both sets define, some value satisfies both. Two requirements that only exclude
+    /// values never conflict.
     pub fn intersects(&self, incoming: &Self) -> bool {
         self.first_conflict(incoming).is_none()
     }
 
-    /// The first key (in order) for which `intersects` fails.
+    /// The first key, in alphabetical order, for which `intersects` fails.
     pub fn first_conflict(&self, incoming: &Self) -> Option<Incompatible> {
         let (small, large) = if self.len() <= incoming.len() { (self, incoming) } else { (incoming, self) };
         for one in small.iter() {
@@ -387,8 +391,8 @@ impl Requirements {
         None
     }
 
-    /// Whether a node with the requirements `self` is compatible with `incoming`, e.g. those of a pod. The node side need not
-    /// define keys in `open`; it must define any other key, unless `incoming` only excludes values.
+    /// Whether a node with the requirements `self` satisfies `incoming`, for example those of a pod. `self` must define
+    /// every key of `incoming`, except keys in `open` and keys for which `incoming` only excludes values.
     pub fn compatible(&self, incoming: &Self, open: &BTreeSet<Arc<str>>) -> Result<(), Incompatible> {
         for wanted in incoming.iter() {
             if self.has_key(&wanted.key) || only_excludes(wanted) || open.contains(&wanted.key) {
@@ -436,7 +440,8 @@ fn only_excludes(requirement: &Requirement) -> bool {
     matches!(requirement.operator(), Operator::NotIn | Operator::DoesNotExist)
 }
 
-/// A known key that the user may have meant: one contains the other, or the parts after '/' are equal.
+/// A known key that the user may have meant by `key`: one of the two contains the other, or the parts after '/' are
+/// equal.
 fn typo_hint<'a>(key: &str, known: impl Iterator<Item = &'a Arc<str>>) -> Option<Arc<str>> {
     let suffix = key.rsplit('/').next().unwrap_or(key);
     known

@@ -1,6 +1,6 @@
 //! Resource amounts as integers: CPU in millicores, everything else in whole units.
 //!
-//! Requests are rounded up and capacities down when quantities are converted, so that a planned pod always fits.
+//! When quantities are converted, requests are rounded up and capacities down, so a planned pod always fits.
 //!
 //! Upstream: `pkg/utils/resources/resources.go`.
 
@@ -13,10 +13,10 @@ pub const CPU: &str = "cpu";
 pub const MEMORY: &str = "memory";
 pub const PODS: &str = "pods";
 pub const EPHEMERAL_STORAGE: &str = "ephemeral-storage";
-/// Pseudo resource of NodePool limits: the number of nodes.
+/// The pseudo resource in NodePool limits that limits the number of nodes.
 pub const NODES: &str = "nodes";
 
-/// Amounts per resource name. A missing name means zero.
+/// An amount for each resource name. A missing name means zero.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ResourceList {
     amounts: BTreeMap<Arc<str>, i64>,
@@ -27,7 +27,7 @@ impl ResourceList {
         Self::default()
     }
 
-    /// Requests: amounts are rounded up.
+    /// Converts requests; amounts are rounded up.
     pub fn from_requests<'a>(quantities: impl IntoIterator<Item = (&'a str, &'a Quantity)>) -> Self {
         quantities
             .into_iter()
@@ -35,7 +35,7 @@ impl ResourceList {
             .collect()
     }
 
-    /// Capacity, allocatable and limits: amounts are rounded down.
+    /// Converts capacity, allocatable resources or limits; amounts are rounded down.
     pub fn from_capacity<'a>(quantities: impl IntoIterator<Item = (&'a str, &'a Quantity)>) -> Self {
         quantities
             .into_iter()
@@ -78,7 +78,7 @@ impl ResourceList {
         }
     }
 
-    /// Subtracts over the union of names; results may be negative.
+    /// Subtracts the amounts of `other`, including those of resources that `self` lacks; results may be negative.
     pub fn subtract(&mut self, other: &Self) {
         for (name, amount) in other.iter() {
             let present = self.amounts.entry(name.clone()).or_insert(0);
@@ -90,13 +90,13 @@ impl ResourceList {
         self.iter().map(|(name, amount)| (name.clone(), amount.saturating_mul(factor))).collect()
     }
 
-    /// Whether `requests` fit into `self`: no amount is negative, and every request is covered.
+    /// Whether `requests` fit into `self`: no amount of `self` is negative, and each is at least the request.
     pub fn holds(&self, requests: &Self) -> bool {
         self.amounts.values().all(|amount| *amount >= 0)
             && requests.iter().all(|(name, amount)| amount <= self.get(name))
     }
 
-    /// An amount as a quantity, in the format of Kubernetes.
+    /// Converts an amount to a quantity in the format that Kubernetes uses for the resource.
     pub fn quantity(name: &str, amount: i64) -> Quantity {
         if name == CPU { Quantity::from_milli(amount) } else { quantity_of_units(name, amount) }
     }

@@ -1,6 +1,7 @@
-//! Label selectors of Kubernetes.
+//! Label selectors as in Kubernetes.
 //!
-//! A nil selector, which matches nothing, is an `Option` in the containing type; an empty selector here matches everything.
+//! A nil selector, which selects nothing, is represented by an `Option` in the containing type. An empty selector of
+//! this type selects everything.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,8 +16,8 @@ pub enum Match {
     DoesNotExist,
 }
 
-/// A label selector: expressions that must all match, sorted and without duplicates, so that equal selectors compare
-/// equal.
+/// A label selector: expressions that must all match. They are sorted and without duplicates, so equal selectors
+/// compare as equal.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LabelSelector {
     expressions: BTreeSet<(Arc<str>, Match)>,
@@ -39,7 +40,7 @@ impl LabelSelector {
         self.expressions.insert((key, expression));
     }
 
-    /// Adds all expressions of the other selector.
+    /// Adds all expressions of another selector, so that both must match.
     pub fn require_all(&mut self, other: &Self) {
         self.expressions.extend(other.expressions.iter().cloned());
     }
@@ -56,7 +57,7 @@ impl LabelSelector {
         })
     }
 
-    /// The label keys of the selector.
+    /// The label keys that the selector's expressions name.
     pub fn keys(&self) -> impl Iterator<Item = &Arc<str>> {
         self.expressions.iter().map(|(key, _)| key)
     }
@@ -65,7 +66,8 @@ impl LabelSelector {
         self.expressions.is_empty()
     }
 
-    /// A `label = value` pair that every match must have, if there is one. Callers use it as an index.
+    /// A `label = value` pair that every selected object must have, if there is such a pair. Callers index selectors by
+    /// it.
     pub fn one_required_pair(&self) -> Option<(Arc<str>, Arc<str>)> {
         self.expressions.iter().find_map(|(key, expression)| match expression {
             Match::In(values) if values.len() == 1 => {

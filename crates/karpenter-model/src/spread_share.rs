@@ -1,19 +1,19 @@
-//! The limit of pods of a hard hostname topology spread on one node.
+//! How many pods of a hard hostname topology spread one node may hold.
 //!
-//! kube-scheduler compares existing nodes only, so a single node with all replicas satisfies `maxSkew: 1`. The purpose of
-//! such a constraint is that the loss of a node affects few replicas. A node therefore gets at most `maxSkew` of the
-//! pods or this share of them, whichever is more.
+//! kube-scheduler compares existing nodes only, so a single node with all replicas satisfies `maxSkew: 1`. But the
+//! purpose of such a constraint is that the loss of a node affects few replicas. So the planner places at most
+//! `maxSkew` of the pods on a node, or this share of them, whichever is more.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// A percentage of the pods that the spread counts, from 0 to 100. 0 is upstream's behaviour: `maxSkew` pods per node,
-/// because another node can always be launched. 100 is kube-scheduler's behaviour.
+/// A percentage of the pods that the spread counts, from 0 to 100. With 0, a node holds at most `maxSkew` of them, as
+/// in upstream, which assumes that another node can always be launched. With 100, only kube-scheduler's rule applies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SpreadShare(u8);
 
 impl SpreadShare {
-    /// The valid values, for messages.
+    /// A description of the valid values, for messages.
     pub const VALID: &str = "a whole number of percent from 0 to 100, such as 10";
 
     /// `None` above 100.
@@ -27,7 +27,7 @@ impl SpreadShare {
 }
 
 impl Default for SpreadShare {
-    /// The default is 10 %: three replicas need three nodes, 500 replicas need at least ten.
+    /// The default is 10 %: three replicas are spread over three nodes, 500 replicas over at least ten.
     fn default() -> Self {
         Self(10)
     }

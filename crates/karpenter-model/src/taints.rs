@@ -1,6 +1,7 @@
 //! Taints and tolerations.
 //!
-//! `PreferNoSchedule` is treated as a hard taint; the planner relaxes it by adding a toleration, as upstream does.
+//! Taints and tolerations. `PreferNoSchedule` is treated like a hard taint; if no node fits, the planner adds a
+//! toleration for it, as upstream does.
 //!
 //! Upstream: `pkg/scheduling/taints.go`.
 
@@ -50,22 +51,22 @@ impl fmt::Display for Taint {
     }
 }
 
-/// How a toleration compares the taint's value.
+/// How a toleration compares its value with the taint's.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum TolerationOperator {
     Exists,
     Equal(Arc<str>),
-    /// Numeric comparison of newer Kubernetes versions: the taint's value is greater than the number.
+    /// The taint's value must be a number greater than this one. Newer Kubernetes versions have this operator.
     Gt(i64),
     Lt(i64),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Toleration {
-    /// The key; an empty key with operator `Exists` tolerates every key.
+    /// The key of the tolerated taint; an empty key with operator `Exists` tolerates every key.
     pub key: Arc<str>,
     pub operator: TolerationOperator,
-    /// The effect; `None` tolerates every effect.
+    /// The effect of the tolerated taint; `None` tolerates every effect.
     pub effect: Option<Effect>,
 }
 
@@ -85,13 +86,13 @@ impl Toleration {
         }
     }
 
-    /// The toleration that relaxation adds for taints with PreferNoSchedule.
+    /// The toleration for all PreferNoSchedule taints, which the planner adds when it relaxes preferences.
     pub fn prefer_no_schedule() -> Self {
         Self { key: "".into(), operator: TolerationOperator::Exists, effect: Some(Effect::PreferNoSchedule) }
     }
 }
 
-/// The first taint that no toleration tolerates.
+/// The first taint that none of the tolerations tolerates.
 pub fn first_untolerated<'a>(taints: &'a [Taint], tolerations: &[Toleration]) -> Option<&'a Taint> {
     taints.iter().find(|taint| !tolerations.iter().any(|toleration| toleration.tolerates(taint)))
 }

@@ -1,7 +1,7 @@
 //! Groups pods into classes with counts. Pods that are equal for scheduling form one class. A class has one
 //! variant per level of relaxation of preferences, and each variant is compiled once to ids and bit masks.
 //!
-//! This module does not place pods.
+//! This module does not place pods; it only prepares them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -28,17 +28,17 @@ pub(crate) struct Class {
     pub(crate) spec: Arc<PodSpec>,
     /// The pods of the class in queue order.
     pub(crate) pods: Vec<PodRun>,
-    /// Whether the pods are bound now and would move to another node. Nodes that are closed to moved pods do not accept
-    /// them.
+    /// Whether the pods are bound and a disruption command would move them to another node. Nodes that do not accept
+    /// moved pods do not accept them.
     pub(crate) is_mover: bool,
-    /// Variants in order of relaxation: indexes into [`Classes::variants`].
+    /// Indexes into [`Classes::variants`]: the variants of the class, in the order in which they are tried.
     pub(crate) variants: std::ops::Range<usize>,
-    /// The topology groups whose selector matches the pods and that are a constraint of a bound pod or of a pod to be
-    /// placed.
+    /// The topology groups whose selector matches the pods and that some bound pod or pod to be placed states as a
+    /// constraint.
     pub(crate) matched: Vec<GroupId>,
-    /// The topology groups whose selector matches the pods, whether or not any pod has the constraint.
+    /// The topology groups whose selector matches the pods, even if no pod currently states the constraint.
     pub(crate) matched_by_any: Vec<GroupId>,
-    /// The groups of the required anti-affinity that the pods have.
+    /// The groups of the required anti-affinity terms that the pods state.
     pub(crate) keeps_away: Vec<GroupId>,
 }
 
@@ -48,26 +48,27 @@ pub(crate) struct Variant {
     pub(crate) spec: PodSpec,
     pub(crate) added: ReqId,
     pub(crate) requests: Amounts,
-    /// Templates whose taints the pods tolerate.
+    /// The NodePool templates whose taints the pods tolerate.
     pub(crate) tolerated: Bits,
     pub(crate) owned: Vec<Owned>,
     /// Sets of volume requirements, one per possible topology of the volumes; the node must meet at least one of them.
     /// `[NONE]` if there are no volumes.
     pub(crate) alternatives: Vec<ReqId>,
-    /// Anti-affinity groups over zone-like keys that select the pods: the domains of their owners are
-    /// excluded.
+    /// Anti-affinity groups over zone-like label keys whose selector matches the pods: the pods must avoid the domains
+    /// of the pods that state the term.
     pub(crate) repelled_by: Vec<GroupId>,
     pub(crate) repelled_by_on_host: Vec<GroupId>,
-    /// Whether several copies can be placed at once: the variant has no constraint over zone-like keys and no affinity.
+    /// Whether the planner may place several copies at once, because the variant has no constraint over zone-like keys
+    /// and no affinity.
     pub(crate) is_bulk: bool,
-    /// Like `is_bulk`, without regard to the anti-affinity of other pods.
+    /// Like `is_bulk`, but ignores anti-affinity that other pods state.
     is_bulk_alone: bool,
-    /// Whether this is the last variant to be tried: a copy of another variant whose spreads also count domains that
-    /// only another required term of the pod allows, as long as such a domain has a node.
+    /// Whether this variant is tried after all others. It is a copy of another variant, except that its spreads count
+    /// domains that only another required term of the pod allows, as long as such a domain has a node.
     pub(crate) is_last_resort: bool,
 }
 
-/// A topology constraint of a variant.
+/// A topology constraint of a variant of a pod class.
 #[derive(Debug, Clone)]
 pub(crate) struct Owned {
     pub(crate) group: GroupId,
@@ -75,27 +76,29 @@ pub(crate) struct Owned {
     pub(crate) key: usize,
     pub(crate) is_hostname: bool,
     pub(crate) selects_itself: bool,
-    /// Whether the constraint is required. A preference applies only to the pod that has it and never excludes other
-    /// pods.
+    /// Whether the constraint is required. A preferred constraint applies only to the pod that states it and never
+    /// excludes other pods.
     pub(crate) is_required: bool,
-    /// Domains of a zone-like key that the pod's own node constraints allow.
+    /// The domains of a zone-like key that the node constraints of the pod allow.
     pub(crate) pod_allows: Bits,
-    /// Further domains that another required term of the pod allows; filled only for variants that are tried last.
+    /// The domains that only other required terms of the pod allow; filled only for variants of a pod class that are
+    /// tried last.
     pub(crate) other_terms_allow: Bits,
     reach: Reach,
 }
 
-/// What determines the domains that the node constraints of a pod allow. It does not change when nodes are added or
-/// removed, except for `suitable_nodes`.
+/// What determines which domains the node constraints of a pod allow. Adding or removing nodes changes only
+/// `suitable_nodes`.
 #[derive(Debug, Clone, Default)]
 struct Reach {
-    /// Domains that some required term allows.
+    /// The domains that at least one required term of the pod allows.
     by_any_term: Bits,
-    /// Domains that the term of this variant allows.
+    /// The domains that the required term of this variant of the pod allows.
     by_own_term: Bits,
-    /// Whether the spread ignores node affinity, so that every domain with a node counts.
+    /// Whether the spread ignores node affinity, so that it counts every domain with a node.
     by_any_node: bool,
-    /// By domain: the number of nodes that match some term; filled only for variants that are tried last.
+    /// For each domain: the number of nodes that match some required term; filled only for variants of a pod class that
+    /// are tried last.
     suitable_nodes: Vec<u32>,
 }
 
@@ -119,7 +122,7 @@ pub(crate) struct Classes {
     pub(crate) classes: Vec<Class>,
     pub(crate) variants: Vec<Variant>,
     pub(crate) queue: Vec<QueueRun>,
-    /// Pods that are unschedulable because they are themselves invalid; no node is tried for them.
+    /// Pods that are invalid and therefore unschedulable on any node, with the reason.
     pub(crate) refused: Vec<(PodRun, Option<Reason>)>,
 }
 
@@ -131,10 +134,10 @@ impl Classes {
     }
 }
 
-/// Groups the pending pods into classes, in placement order: larger cpu first, then larger memory, then
+/// Groups the pending pods into classes, in the order in which they are placed: more cpu first, then more memory, then
 /// older, then by name.
 ///
-/// `movers` are bound pods that may have to move. They get classes of their own, which are not in the queue;
+/// `movers` are bound pods that a simulation may have to move. They get their own classes, which are not in the queue;
 /// the second result is the class of each mover.
 pub(crate) fn group(problem: &Problem, movers: &[Arc<PodSpec>]) -> (Classes, Vec<usize>) {
     let referenced = referenced_label_keys(problem);
@@ -205,8 +208,8 @@ impl Class {
     }
 }
 
-/// Drops labels that no selector references, so that they do not split classes. If there is no selector at all, the
-/// namespace is dropped too.
+/// Drops labels that no selector refers to, so that they do not split classes. If there is no selector, drops the
+/// namespace as well.
 fn reduce(spec: &PodSpec, referenced: &Option<BTreeSet<Arc<str>>>) -> PodSpec {
     let mut reduced = spec.clone();
     reduced.priority = 0;
@@ -220,7 +223,7 @@ fn reduce(spec: &PodSpec, referenced: &Option<BTreeSet<Arc<str>>>) -> PodSpec {
     reduced
 }
 
-/// The label keys that any selector references; `None` if no pod has a selector.
+/// The label keys that some selector refers to; `None` if no pod has a selector.
 fn referenced_label_keys(problem: &Problem) -> Option<BTreeSet<Arc<str>>> {
     let mut keys = BTreeSet::new();
     let mut any = false;
@@ -245,7 +248,7 @@ fn referenced_label_keys(problem: &Problem) -> Option<BTreeSet<Arc<str>>> {
     any.then_some(keys)
 }
 
-/// Compiles every variant of every class and interns the groups they state.
+/// Compiles every variant of every class and registers the topology groups that they state.
 pub(crate) fn compile(
     problem: &Problem,
     prepared: &Prepared,
@@ -299,7 +302,7 @@ fn compile_variant(
     let mut groups: BTreeMap<GroupId, bool> = BTreeMap::new();
     let mut state = |group: GroupId, required: bool| *groups.entry(group).or_insert(false) |= required;
     for spread in &spec.spread {
-        // The pod's original constraints, not those of the relaxed variant, determine which nodes the spread counts.
+        // Which nodes a spread counts depends on the pod's original constraints, not on those of the relaxed variant.
         state(topology.spread_group(as_written, spread), spread.hard);
     }
     for (anti, required, preferred) in [
@@ -354,7 +357,7 @@ fn compile_variant(
     }
 }
 
-/// Applies the new numbers of keys and groups.
+/// Replaces the numbers of keys and topology groups by their new numbers.
 pub(crate) fn renumber(classes: &mut Classes, new_key: &[usize], new_group: &[GroupId]) {
     for variant in &mut classes.variants {
         for owned in &mut variant.owned {
@@ -365,8 +368,8 @@ pub(crate) fn renumber(classes: &mut Classes, new_key: &[usize], new_group: &[Gr
     }
 }
 
-/// Links classes and groups once all groups and domains are known. [`activate`] adds what depends on the
-/// present nodes.
+/// Links classes to topology groups once all groups and domains are known. [`activate`] adds what depends on the nodes
+/// that are present.
 pub(crate) fn link(classes: &mut Classes, topology: &mut Topology, nodes: &[NodeSlot]) {
     for class in &mut classes.classes {
         class.matched_by_any = topology.matching(&class.spec.namespace, &class.spec.labels);
@@ -407,7 +410,8 @@ pub(crate) fn link(classes: &mut Classes, topology: &mut Topology, nodes: &[Node
     nodes.iter().for_each(|node| add_node(classes, node));
 }
 
-/// Adds a node: a last resort counts the domains of nodes that match any term of the pod.
+/// Records a new node: for variants of a pod class that are tried last, its domain counts if it matches some required
+/// term of the pod.
 pub(crate) fn add_node(classes: &mut Classes, node: &NodeSlot) {
     for variant in classes.variants.iter_mut().filter(|variant| variant.is_last_resort) {
         let terms = node_terms(&classes.classes[variant.class].spec);
@@ -439,9 +443,9 @@ fn suits(node: &NodeSlot, terms: &[Requirements]) -> bool {
     terms.iter().any(|term| node.facts.labels.compatible(term, &BTreeSet::new()).is_ok())
 }
 
-/// Prepares classes for placement, given the present nodes and the groups that some pod states.
+/// Prepares classes for placement, given the nodes that are present and the topology groups that some pod states.
 ///
-/// The nodes in `gone` are removed by a simulation temporarily.
+/// `gone` are nodes that a simulation removes temporarily.
 pub(crate) fn activate(
     classes: &mut Classes,
     topology: &Topology,

@@ -1,4 +1,5 @@
-//! Places pods in upstream's order with upstream's choices, computed on classes with counts.
+//! Compat mode of the planner: places pods in upstream's order with upstream's choices, but handles equal pods as one
+//! class with a count.
 //!
 //! Larger pods come first. Each pod is placed on the first existing node that accepts it, else on the planned
 //! node with the fewest pods that accepts it, else on a new node of the first NodePool that accepts it.
@@ -15,10 +16,11 @@ use crate::ledger::Ledger;
 use crate::pin;
 use crate::topology::Kind;
 
-/// Places all pods that can be placed and returns the unschedulable ones in queue order.
+/// Places all pods that can be placed; returns the unschedulable pods in queue order.
 pub(crate) fn solve(ledger: &mut Ledger) -> Vec<QueueRun> {
     let mut unschedulable = place_until_stable(ledger, ledger.classes.queue.clone());
-    // Reservations are used first. Pods that got no slot of a reservation are retried after all others.
+    // Reservations are used first. After all other pods, the planner retries pods for which no reservation had a free
+    // slot.
     if ledger.slots.start_fallback() && !unschedulable.is_empty() {
         unschedulable = place_until_stable(ledger, unschedulable);
     }
@@ -43,7 +45,7 @@ fn place_until_stable(ledger: &mut Ledger, mut unschedulable: Vec<QueueRun>) -> 
 fn place_queue(ledger: &mut Ledger, queue: Vec<QueueRun>) -> Vec<QueueRun> {
     let mut queue: VecDeque<QueueRun> = queue.into();
     let mut failures = FailureMemo::new(ledger.classes.variants.len());
-    // The loop ends when every run of the queue was tried without progress.
+    // The loop ends when it has tried every entry of the queue without progress.
     let mut since_progress = 0;
     while let Some(mut run) = queue.pop_front() {
         let before = run.count;
@@ -62,11 +64,12 @@ fn place_queue(ledger: &mut Ledger, queue: Vec<QueueRun>) -> Vec<QueueRun> {
     queue.into()
 }
 
-/// Remembers the counters at which a variant was unschedulable, so that identical pods are not tried again.
+/// Remembers the counters at the time when pods were unschedulable, so that equal pods are not tried again until a
+/// counter changes.
 struct FailureMemo {
     seen: Vec<Option<u64>>,
-    /// By variant: whether full reservations are the only obstacle. Such pods wait for a slot and keep all their
-    /// preferences.
+    /// For each variant of a pod class: whether full reservations are the only obstacle. Such pods wait for a slot and
+    /// keep all their preferences.
     awaits: Vec<bool>,
 }
 
@@ -75,8 +78,9 @@ impl FailureMemo {
         Self { seen: vec![None; variants], awaits: vec![false; variants] }
     }
 
-    /// The sum of the counters that grow whenever an unschedulable variant might have become schedulable: pods of its
-    /// spread and affinity groups, label keys that planned nodes gained, and released slots of reservations.
+    /// The sum of counters that grow whenever an unschedulable variant of a pod class may have become schedulable:
+    /// placed pods of its spread and affinity groups, label keys that planned nodes gained, and slots that reservations
+    /// regained.
     fn stamp(ledger: &Ledger, variant: usize) -> u64 {
         let counts: u64 = ledger.classes.variants[variant]
             .owned
@@ -126,7 +130,7 @@ fn place_run(ledger: &mut Ledger, run: &mut QueueRun, failures: &mut FailureMemo
     }
 }
 
-/// For each kind of node, the position at which the search for identical pods continues.
+/// Where the search for nodes continues for further identical pods, separately for existing and planned nodes.
 struct Search {
     levels: Vec<Cursor>,
 }
@@ -143,14 +147,14 @@ impl Search {
     }
 }
 
-/// Places at least one pod of a variant, or returns 0.
+/// Places at least one pod of a variant of a pod class on any node; returns 0 if no node accepts it.
 fn place_some(ledger: &mut Ledger, variant: usize, count: u32, cursor: &mut Cursor) -> u32 {
     if ledger.prefers_vacated_domains && ledger.has_vacated_domains(variant) {
         ledger.only_vacated_domains = true;
         let mut placed = place_on_nodes(ledger, variant, count, cursor);
         if placed == 0 && ledger.options.mode == Mode::Compat {
-            // Free capacity of existing nodes comes before new nodes. In cost mode the repacking decides
-            // between them.
+            // Free capacity of existing nodes is used before new nodes. In cost mode, repacking chooses between planned
+            // nodes later.
             ledger.only_vacated_domains = false;
             placed = place_on_nodes(ledger, variant, count, cursor);
             ledger.only_vacated_domains = true;
@@ -169,7 +173,7 @@ fn place_some(ledger: &mut Ledger, variant: usize, count: u32, cursor: &mut Curs
     }
 }
 
-/// Like [`place_some`], on existing nodes.
+/// Like [`place_some`], but only on existing nodes.
 fn place_on_nodes(ledger: &mut Ledger, variant: usize, count: u32, cursor: &mut Cursor) -> u32 {
     let first = if ledger.classes.variants[variant].is_bulk { cursor.node } else { 0 };
     let Some((node, copies)) = ledger.find_node(variant, first) else {
@@ -182,7 +186,7 @@ fn place_on_nodes(ledger: &mut Ledger, variant: usize, count: u32, cursor: &mut 
     copies
 }
 
-/// Like [`place_some`], on planned nodes and on a new one.
+/// Like [`place_some`], but only on planned nodes or a new one.
 fn place_on_planned(ledger: &mut Ledger, variant: usize, count: u32, cursor: &mut Cursor) -> u32 {
     if ledger.classes.variants[variant].is_bulk {
         if !cursor.claims_are_full {
@@ -190,7 +194,8 @@ fn place_on_planned(ledger: &mut Ledger, variant: usize, count: u32, cursor: &mu
             if placed > 0 {
                 return placed;
             }
-            // If no planned node accepts the variant now, none will later; a new node is filled when it is opened.
+            // If no planned node accepts these pods, none will accept them later, because nodes only fill up; a new
+            // node is filled when it is opened.
             cursor.claims_are_full = true;
         }
     } else if place_one_on_claims(ledger, variant) {
@@ -198,7 +203,7 @@ fn place_on_planned(ledger: &mut Ledger, variant: usize, count: u32, cursor: &mu
     }
     let placed = open_new(ledger, variant, count);
     if placed == 0 && ledger.slots.may_retry_without_reservation() {
-        // A pod on a node that loses its reservation is better than an unschedulable pod.
+        // A pod may be placed on a node that loses its reservation thereby; otherwise the pod would be unschedulable.
         ledger.slots.may_drop_reservation = true;
         let found = place_one_on_claims(ledger, variant);
         ledger.slots.may_drop_reservation = false;
@@ -208,8 +213,8 @@ fn place_on_planned(ledger: &mut Ledger, variant: usize, count: u32, cursor: &mu
 }
 
 fn place_one_on_claims(ledger: &mut Ledger, variant: usize) -> bool {
-    // The order must not change during the search, so it is taken out of the ledger; the search ends with the first
-    // placement.
+    // The search reads the order while it changes the ledger, so the order is taken out of the ledger; the search ends
+    // with the first placement.
     let order = std::mem::take(&mut ledger.by_pod_count);
     let found = order.iter().find_map(|(_, _, claim)| {
         let claim = *claim as usize;
@@ -253,7 +258,7 @@ fn fill_claims_by_level(ledger: &mut Ledger, variant: usize, count: u32) -> u32 
         let (_, claim, fit, _) = open[position];
         ledger.place_on_claim(variant, claim, fit, share);
         placed += share;
-        // The slots have changed, so the fits that were computed for the other nodes are outdated.
+        // The assignment of reservation slots has changed, so the capacity computed for the other nodes is outdated.
         if ledger.slots.changes != changes {
             return placed;
         }
@@ -262,10 +267,10 @@ fn fill_claims_by_level(ledger: &mut Ledger, variant: usize, count: u32) -> u32 
     placed
 }
 
-/// Distributes `count` items one by one, each to the first entry with the lowest level that has capacity.
-/// Entries are (level, capacity), sorted by level. An entry that received an item precedes the entries that
-/// are already on its new level. The result is the number of items per entry, in the order in which the
-/// entries received their last item.
+/// Distributes `count` items one by one. Each item goes to the first entry among those with the lowest level and
+/// capacity left, and raises its level by one. Entries are (level, capacity), sorted by level. An entry that received
+/// an item moves before the entries that already have its new level. Returns the number of items per entry, in the
+/// order in which the entries received their last item.
 fn fill_by_level(open: &[(u32, u32)], mut count: u32) -> Vec<(usize, u32)> {
     let mut shares = vec![0; open.len()];
     let mut last_at = vec![0u64; open.len()];
@@ -308,7 +313,7 @@ fn open_new(ledger: &mut Ledger, variant: usize, count: u32) -> u32 {
     for template in 0..ledger.prepared.templates.len() {
         let Some(fit) = ledger.fit_new(variant, template) else {
             if ledger.slots.reservation_was_full && ledger.slots.is_strict() {
-                // A slot may be released later, so the pod waits for it, and no other NodePool is tried now.
+                // A reservation slot may be released later, so the pod waits, and no other NodePool is tried now.
                 ledger.slots.awaits_reservation = true;
                 return 0;
             }
@@ -318,8 +323,8 @@ fn open_new(ledger: &mut Ledger, variant: usize, count: u32) -> u32 {
         let copies = ledger.copies_on_claim(variant, None, fit, slot).min(count);
         let base = ledger.states.base(template).expect("a fit on a fresh node starts from the base state");
         let claim = ledger.open(base, None);
-        // The first pod determines the amounts that the node counts towards the limits; further pods then fill the
-        // node.
+        // What a new node counts towards the NodePool's limits is computed when it holds only its first pod, as
+        // upstream does; further pods then fill the node.
         let first = if ledger.prepared.templates[template].limited.is_empty() { copies } else { 1 };
         ledger.place_on_claim(variant, claim, fit, first);
         ledger.charge_limits(claim);
@@ -328,7 +333,7 @@ fn open_new(ledger: &mut Ledger, variant: usize, count: u32) -> u32 {
     0
 }
 
-/// Fills a new node with more copies of a bulk variant.
+/// Fills a new node with more copies of a variant that can be placed in bulk.
 fn fill_up(ledger: &mut Ledger, variant: usize, claim: usize, count: u32) -> u32 {
     let mut placed = 0;
     while ledger.classes.variants[variant].is_bulk && placed < count {
@@ -345,7 +350,8 @@ fn fill_up(ledger: &mut Ledger, variant: usize, claim: usize, count: u32) -> u32
 mod tests {
     use super::fill_by_level;
 
-    /// The reference implementation: sorts the entries by level before every item, with a stable sort.
+    /// The reference implementation of `fill_by_level`: sorts the entries by level before every item, with a stable
+    /// sort.
     fn one_by_one(open: &[(u32, u32)], count: u32) -> Vec<(usize, u32)> {
         let mut list: Vec<(u32, usize)> =
             open.iter().enumerate().map(|(i, (level, _))| (*level, i)).collect();

@@ -1,4 +1,4 @@
-//! Searches for the cheapest valid fleet within a budget of work units.
+//! Cost mode of the planner: searches for the cheapest valid fleet within a fixed number of work units.
 //!
 //! The search starts from the placement of [`compat`](crate::compat) and repacks the pods that it put on new nodes.
 //! Zones, relaxation levels and volume alternatives are kept, so that the search considers only prices, resources and
@@ -55,63 +55,69 @@ use relaxation::{Effort, Hint, Relaxation};
 use shapes::{NodeKind, Row};
 use slots::ReservedNodes;
 
-/// If the price of a packing is within this factor of the lower bound, the relaxation is not solved with more
-/// effort.
+/// If the price of a packing is at most this multiple of the lower bound, the planner does not solve the linear program
+/// (relaxation) again with more effort.
 const ACCEPTABLE_COST_RATIO: f64 = 1.008;
-/// If the price of a packing is within this factor of the lower bound, it counts as optimal.
+/// If the price of a packing is at most this multiple of the lower bound, the packing counts as optimal.
 const OPTIMAL_COST_RATIO: f64 = 1.0002;
-/// The second relaxation gets this many times the effort of the first.
+/// If the gap stays large after the first relaxation, a second relaxation is solved with this many times the effort.
 const SECOND_RELAXATION_FACTOR: u64 = 4;
-/// With more items than this, no second relaxation is solved, because it would take longer than all earlier steps.
+/// If there are more items (groups of interchangeable pods) than this, no second relaxation is solved, because it would
+/// take longer than all earlier steps.
 const SECOND_RELAXATION_ITEMS_MAX: usize = 1_500;
-/// Diving solves the relaxation many times; with more rows than this it takes too long.
+/// Diving (rounding the relaxation step by step) is skipped if there are more rows (groups of equal pods) than this,
+/// because a dive solves the relaxation many times.
 const DIVE_ROWS_MAX: usize = 250;
 
-/// Effort factor for merged rows, which differ only in their limits per node.
+/// The relaxation of merged rows (groups of pods that differ only in how many may share a node) gets this multiple of
+/// the default effort.
 const MERGED_EFFORT_FACTOR: u64 = 2;
 
-/// From this multiple of the default effort on, the relaxation is solved to optimality and its bound is
+/// If `effort` is at least this multiple of the default, the relaxation is solved to optimality and its lower bound is
 /// proved.
 const PROOF_EFFORT_FACTOR: u64 = 10;
-/// The maximum number of attempts to prove the bound.
+/// The maximum number of attempts to prove the lower bound of one relaxation.
 const PROOFS_MAX: usize = 60;
-/// The effort of [`estimate`].
+/// The effort that [`estimate`] spends on its relaxation.
 const ESTIMATE_EFFORT: Effort =
     Effort { rounds: 400, search_nodes: 2_500, rows_max: 600, work_max: 6_000_000, box_work: 0, proofs: 0 };
 
-/// Limits of column generation at the default effort: rounds, search nodes per kind, work units.
+/// Limits at the default effort for column generation, which solves the linear program with few columns (sets of pods
+/// for one node) and adds those that lower the cost: rounds, search nodes per instance type, work units.
 const ROUNDS: usize = 200;
 const SEARCH_NODES: u64 = 300;
 const FIRST_RELAXATION_WORK: u64 = 3_000_000;
-/// Work units of further relaxations, per multiple of the default effort.
+/// Work units of every relaxation after the first, per multiple of the default effort.
 const RELAXATION_WORK: u64 = 6_000_000;
-/// Searches grow up to this multiple of the default effort; then a larger effort means more rounds.
+/// The number of search nodes grows with the effort up to this multiple of the default; a larger effort only adds
+/// rounds.
 const SEARCH_NODES_SCALE_MAX: u64 = 16;
-/// The maximum work of the box relaxation per row and kind.
+/// The maximum work units of the box relaxation, per pair of a row (group of equal pods) and an instance type.
 const BOX_WORK: u64 = 400;
 
-/// Work units per unit of effort.
+/// The packer may use this many work units per unit of `effort`.
 const WORK_PER_EFFORT: u64 = 3_000;
 
 pub(crate) fn schedule(problem: &Problem) -> Plan {
     solve(&mut Ledger::new(problem), Bound::Wanted)
 }
 
-/// Whether the plan needs a lower bound.
+/// Whether the caller needs the lower bound of the plan's price.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Bound {
     Wanted,
-    /// No lower bound is computed; that of the plan is 0.
+    /// No lower bound is computed; `Plan::lower_bound_per_hour` is 0.
     NotWanted,
 }
 
-/// Plans the queue of the ledger.
+/// Plans the pending pods of the ledger (the mutable state of one planning run): first in compat mode, then, in cost
+/// mode, by repacking the new nodes.
 pub(crate) fn solve(ledger: &mut Ledger, bound: Bound) -> Plan {
     let left = compat::solve(ledger);
     let compat_price = claims_price(ledger, &ledger.claims);
     let (mode, effort) = (ledger.options.mode, ledger.options.effort);
     let mut scratch = Scratch::default();
-    // The bound is computed for the pods that compat mode placed. Repacking places the same pods.
+    // The lower bound is computed for the pods that compat mode placed, because repacking places the same pods.
     let bound_effort = relaxation_effort(effort.min(EFFORT_DEFAULT));
     let tiers = tiers(&ledger.prepared);
     let mut fleet = Fleet::default();
@@ -150,15 +156,14 @@ pub(crate) fn solve(ledger: &mut Ledger, bound: Bound) -> Plan {
     plan
 }
 
-/// The planned nodes of all tiers after repacking.
+/// The planned nodes after repacking. Each tier (NodePools of equal weight) is repacked by itself.
 #[derive(Default)]
 struct Fleet {
     claims: Vec<Claim>,
-    /// Maps the position of a planned node in the ledger to its position in `claims`; only nodes that were not repacked
-    /// are included.
+    /// The nodes that repacking did not change: maps their index in `ledger.claims` to their index in `claims`.
     kept: BTreeMap<usize, usize>,
     lower_bound: f64,
-    /// Whether the pods of every tier were packed.
+    /// Whether a packing was found for the pods of every tier.
     is_complete: bool,
 }
 
@@ -176,7 +181,7 @@ fn repack_tiers(ledger: &mut Ledger, tiers: &[Bits], scratch: &mut Scratch) -> F
         match repacked.claims {
             Some(claims) => {
                 fleet.claims.extend(claims);
-                // The frozen nodes come last in the list, see `repack`.
+                // `repack` returns the nodes that it did not change at the end of the list.
                 let first = fleet.claims.len() - repacked.frozen_from.len();
                 fleet.kept.extend(repacked.frozen_from.into_iter().zip(first..));
             }
@@ -186,15 +191,17 @@ fn repack_tiers(ledger: &mut Ledger, tiers: &[Bits], scratch: &mut Scratch) -> F
     fleet
 }
 
-/// The nodes of a fleet as they can be launched; `None` if reservations or limits do not allow it.
+/// The nodes of a fleet with slots of capacity reservations assigned; `None` if reservations or NodePool limits do not
+/// allow the fleet.
 fn feasible(ledger: &mut Ledger, fleet: &Fleet) -> Option<Vec<Claim>> {
-    // Slots are assigned first, because a claim is limited to the instance types of its reservation.
+    // Reservations are assigned before limits are checked, because a node in a reservation can launch only as the
+    // instance types of that reservation.
     let mut claims = ledger.with_slots(&fleet.claims)?;
     within_limits(ledger, &mut claims).then_some(claims)
 }
 
-/// Replaces the repacked fleet by one with fewer nodes within the tolerance, which may be that of compat mode.
-/// Returns whether the repacked fleet is used.
+/// Replaces `fleet` by a fleet with fewer nodes if one is found within the price tolerance. Returns false if the plan
+/// of compat mode, which may have fewer nodes as well, is to be used instead.
 fn prefer_fewer_nodes(
     ledger: &mut Ledger,
     tiers: &[Bits],
@@ -221,8 +228,9 @@ fn prefer_fewer_nodes(
     is_repacked || is_found
 }
 
-/// A lower bound for all pending pods on new nodes, and the dual price of one pod of each group. The pods are
-/// part of `fleet`, whose pods count for hostname spreads.
+/// A lower bound for the price of new nodes for all pending pods, and, for each pod group of the problem, the dual
+/// price of one pod (its share of the cost in the linear program). Hostname spreads count the pods of `fleet`, which
+/// includes the pending pods.
 pub(crate) fn dual_prices(problem: &Problem, fleet: &Problem, effort: u64) -> (f64, Vec<f64>) {
     let mut ledger = Ledger::new(problem);
     let effort = relaxation_effort(effort);
@@ -234,13 +242,14 @@ pub(crate) fn dual_prices(problem: &Problem, fleet: &Problem, effort: u64) -> (f
     (bound, prices)
 }
 
-/// An estimate of the least price of all pending pods on new nodes. It is above the lower bound and not proven.
+/// An estimate of the lowest price of new nodes for all pending pods. The estimate is at least the lower bound, but it
+/// is not proved to be a lower bound.
 pub(crate) fn estimate(problem: &Problem, fleet: &Problem) -> Option<f64> {
     bound::estimate(&mut Ledger::new(problem), fleet, ESTIMATE_EFFORT, &mut Scratch::default())
 }
 
-/// Whether the relaxation of the repacking has constraints that not every valid fleet satisfies, so that the lower
-/// bound needs a relaxation of its own.
+/// Whether the relaxation used for repacking has constraints that a valid fleet may violate (for example, it ignores
+/// existing nodes). If so, the lower bound needs a second relaxation without these constraints.
 fn needs_own_bound(ledger: &Ledger) -> bool {
     let options = &ledger.options;
     !ledger.nodes.is_empty()
@@ -264,7 +273,7 @@ fn needs_own_bound(ledger: &Ledger) -> bool {
         })
 }
 
-/// Whether some planned node may launch as spot.
+/// Whether some planned node may launch as spot capacity.
 fn any_spot(ledger: &Ledger) -> bool {
     ledger.claims.iter().any(|claim| {
         let allowed = ledger.states.get(claim.state).requirements.get(labels::CAPACITY_TYPE);
@@ -272,8 +281,8 @@ fn any_spot(ledger: &Ledger) -> bool {
     })
 }
 
-/// Templates of equal weight, highest weight first. Repacking never moves pods between NodePools of different
-/// weights.
+/// Groups NodePool templates of equal weight into tiers, highest weight first. Repacking never moves pods between
+/// tiers.
 fn tiers(prepared: &Prepared) -> Vec<Bits> {
     let mut tiers: Vec<(i32, Bits)> = Vec::new();
     for (position, template) in prepared.templates.iter().enumerate() {
@@ -303,13 +312,14 @@ fn claims_price(ledger: &Ledger, claims: &[Claim]) -> f64 {
 
 struct Repacked {
     lower_bound: f64,
-    /// Frozen nodes come last.
+    /// The nodes after repacking; the frozen nodes, which were not repacked, come last. `None` if no packing was found.
     claims: Option<Vec<Claim>>,
-    /// The positions of the frozen nodes among the planned nodes of the ledger.
+    /// For each frozen node (one that is not repacked): its index in `ledger.claims`.
     frozen_from: Vec<usize>,
 }
 
-/// Repacks the planned nodes of one tier. `others` are planned nodes of other tiers.
+/// Repacks the planned nodes of one tier (NodePools of equal weight). `others` are the planned nodes of all other
+/// tiers.
 fn repack(ledger: &mut Ledger, tier: &Bits, others: &[Claim], scratch: &mut Scratch) -> Repacked {
     let repacking = items::extract(ledger, tier, ReservedNodes::Keep);
     let mut best = pack_items(ledger, tier, repacking, scratch);
@@ -338,7 +348,8 @@ fn repack(ledger: &mut Ledger, tier: &Bits, others: &[Claim], scratch: &mut Scra
     best
 }
 
-/// Packs the items that are not on frozen nodes onto new nodes.
+/// Packs the items (groups of interchangeable pods) of a repacking onto new nodes. Frozen nodes, which are not
+/// repacked, keep their pods.
 fn pack_items(
     ledger: &mut Ledger,
     tier: &Bits,
@@ -364,8 +375,8 @@ fn pack_items(
     let mut is_flexible = true;
     let mut relaxed = FirstRelaxation::relax(&zone_free.rows, &zone_free_kinds, effort, is_zoned, scratch);
     if relaxed.is_none() {
-        // Too few alternatives exist for the spot instance types on which some pods fit, so the requirement for
-        // alternatives is dropped.
+        // Some pods fit only on spot instance types that have too few alternative types, so alternatives are no longer
+        // required.
         is_flexible = false;
         zone_free_kinds = items::kinds(ledger, tier, &zone_free_demands.list, false);
         relaxed = FirstRelaxation::relax(&zone_free.rows, &zone_free_kinds, effort, is_zoned, scratch);
@@ -395,7 +406,7 @@ fn pack_items(
     let is_acceptable = |packings: &[Packing], bound: f64, acceptable: f64| {
         packings.iter().any(|(price, _)| *price <= bound * acceptable)
     };
-    // Efforts below the default are used for many small simulations, which solve only one relaxation each.
+    // An effort below the default is used for many small simulations, each of which solves only one relaxation.
     if matches!(first, FirstRelaxation::MergedRelaxation(_))
         && effort >= EFFORT_DEFAULT
         && !is_acceptable(&packings, bound, ACCEPTABLE_COST_RATIO)
@@ -405,8 +416,8 @@ fn pack_items(
         bound = bound.max(relaxed.lower_bound);
         packings.extend(task.pack(&relaxed, &[], first_effort, Stage::Quick, scratch));
     }
-    // A larger gap justifies solving the relaxation with more effort. More effort only adds relaxations, so
-    // it never makes a plan more expensive.
+    // If the price is far above the lower bound, the relaxation is solved again with more effort. The cheapest of all
+    // packings is used, so more effort never makes a plan more expensive.
     let mut further_relaxations = vec![(first_effort * SECOND_RELAXATION_FACTOR, ACCEPTABLE_COST_RATIO)];
     if effort < EFFORT_DEFAULT {
         further_relaxations.clear();
@@ -447,8 +458,8 @@ fn pack_items(
     let PackingTask { zoned_rows, kinds, .. } = task;
     let mut claims = cheapest_claims(ledger, &items, &zoned_rows, &kinds, &packings);
     if tier.len() == ledger.prepared.templates.len() {
-        // Nodes of NodePools with other weights count for hostname spreads too. So pods with a spread share nodes only
-        // if this tier has all templates.
+        // A hostname spread counts nodes of all NodePools. So pods with a spread share nodes only if this tier contains
+        // all NodePools.
         let price = claims.as_ref().map_or(f64::MAX, |claims| claims_price(ledger, claims)) + frozen_price;
         let shared = share::repack(ledger, tier, &items, &repacking.frozen, price, scratch);
         claims = shared.or(claims);
@@ -459,11 +470,11 @@ fn pack_items(
     Repacked { lower_bound, claims, frozen_from }
 }
 
-/// The total price of the nodes, and the nodes.
+/// The total price of a packing and its nodes.
 type Packing = (f64, Vec<pack::Bin>);
 
-/// Converts several packings into planned nodes and returns the cheapest nodes. The cheapest packing may not have the
-/// cheapest nodes: pods that exclude each other may not fit on a packed node and then need another one.
+/// Converts several packings into planned nodes and returns the cheapest result. The packing with the lowest price may
+/// not give the cheapest nodes: if pods that exclude each other were packed onto one node, another node is added.
 fn cheapest_claims(
     ledger: &mut Ledger,
     items: &[items::Item],
@@ -482,9 +493,9 @@ fn cheapest_claims(
     cheapest.map(|(_, claims)| claims)
 }
 
-/// The relaxation that guides the first packing.
+/// The solution of the linear program that guides the first packing.
 enum FirstRelaxation {
-    /// Rows that differ only in their limits per node are merged.
+    /// Rows (groups of equal pods) that differ only in how many pods may share a node were merged.
     MergedRelaxation(MergedRelaxation),
     ByRow(Relaxation),
 }
@@ -497,15 +508,15 @@ impl FirstRelaxation {
         is_zoned: bool,
         scratch: &mut Scratch,
     ) -> Option<Self> {
-        // A packing depends on how well the merged rows are solved, and these are few; so the effort is reduced only
-        // for small simulations.
+        // There are few merged groups of equal pods, and the packing depends on how exactly their relaxation is solved,
+        // so only small simulations reduce the effort.
         let is_small = effort.saturating_mul(2) < EFFORT_DEFAULT;
         let merged_effort =
             relaxation_effort(if is_small { effort } else { EFFORT_DEFAULT * MERGED_EFFORT_FACTOR });
         let merged = bound::merged_relaxation(rows, kinds, merged_effort, scratch);
         let lower_bound = merged.as_ref().map_or(0.0, |merged| merged.relaxed.lower_bound);
-        // With zonal constraints, the merged relaxation is the start of one of several packings. It is used even if it
-        // has too few nodes for the limits, because it may still give the cheapest nodes.
+        // If pods have zonal constraints, the merged relaxation is the start of only one of several packings. So it is
+        // used even if it has fewer nodes than the limits per node require; it may still lead to the cheapest nodes.
         let has_other_packings = is_zoned && effort >= EFFORT_DEFAULT;
         let is_usable = |merged: &MergedRelaxation| has_other_packings || merged.has_enough_nodes_for(rows);
         if let Some(merged) = merged.filter(is_usable) {
@@ -517,7 +528,8 @@ impl FirstRelaxation {
         Some(Self::ByRow(relaxed))
     }
 
-    /// A start for a relaxation of the same rows with more effort.
+    /// The columns (sets of pods for one node) and dual prices of this relaxation, from which a relaxation of the same
+    /// groups of equal pods with more effort starts.
     fn hint(&self) -> Option<Hint> {
         match self {
             Self::MergedRelaxation(_) => None,
@@ -530,7 +542,8 @@ impl FirstRelaxation {
     }
 }
 
-/// The packing problem, twice: without zones for the relaxation, with zones for the packing.
+/// One packing problem in two forms: the relaxation ignores zones (`zone_free`), the packing respects them
+/// (`zoned_rows`).
 struct PackingTask {
     zone_free: items::Rows,
     zone_free_kinds: Vec<NodeKind>,
@@ -544,13 +557,13 @@ struct PackingTask {
 enum Stage {
     Quick,
     Thorough,
-    /// Like `Thorough`, without dives.
+    /// Uses the same effort as `Thorough`, but does not dive (round the relaxation step by step).
     WithoutDives,
 }
 
 impl Stage {
-    /// A packing is not improved further within this factor of the objective of the relaxation, or of its bound
-    /// if it is not solved.
+    /// The packer stops improving a packing when its price is within this factor of the relaxation's objective, or of
+    /// the relaxation's lower bound if the relaxation was not solved to optimality.
     fn acceptable_ratio(self) -> f64 {
         match self {
             Self::Quick => 1.0003,
@@ -560,7 +573,7 @@ impl Stage {
 }
 
 impl PackingTask {
-    /// Packs all rows; returns the packing and its price.
+    /// Packs the pods of all groups of equal pods onto whole nodes; returns the packing and its price.
     fn pack(
         &self,
         relaxed: &Relaxation,
@@ -582,7 +595,8 @@ impl PackingTask {
         let is_one = blocks.len() == 1;
         let mut bins = Vec::new();
         for block in blocks {
-            // A block may exceed its share of the work without reducing the shares of other blocks.
+            // Each block (pods that share no instance type with other pods) gets its own share of work units, so a
+            // block that exceeds its share takes nothing from other blocks.
             let share = effort.saturating_mul(WORK_PER_EFFORT) / rows.len() as u64 * block.rows.len() as u64;
             let work_max = scratch.work + share;
             let (own_rows, own_kinds) = block.of(rows, &self.kinds);
@@ -597,8 +611,8 @@ impl PackingTask {
             let mut packer = pack::Packer::new(&own_rows, &own_kinds, own_values, weights, scratch, work_max);
             let share = block.rows.iter().map(|row| row_value(*row)).sum::<f64>() / total_value;
             packer.target_price = share * relaxed.estimate * stage.acceptable_ratio();
-            // In a packing by zone, only a small fraction of each column remains for a zone, so a dive has no whole
-            // nodes to fix.
+            // A packing by zone splits each column (set of pods for one node) of the relaxation among the zones. The
+            // fractions are then too small for a dive, which fixes whole nodes first.
             let is_diving = match stage {
                 Stage::Quick => effort >= EFFORT_DEFAULT && !self.is_zoned,
                 Stage::Thorough => true,
@@ -614,7 +628,8 @@ impl PackingTask {
         Some((pack::price(&bins, &self.kinds), bins))
     }
 
-    /// Whole nodes from the columns of the merged relaxation, for several rounding thresholds.
+    /// Turns the columns (sets of pods for one node) of the merged relaxation into whole nodes, once per rounding
+    /// threshold.
     fn distribute(&self, merged: &MergedRelaxation) -> Vec<Vec<pack::ColumnUse>> {
         let target = merged::PackingTarget {
             zone_free_kinds: &self.zone_free_kinds,
@@ -626,7 +641,7 @@ impl PackingTask {
         [0.7, 0.4].map(distribute).to_vec()
     }
 
-    /// By item: its row in the relaxation without zones.
+    /// For each item: the index of its group of equal pods in the relaxation without zones.
     fn row_of_item(&self) -> Vec<usize> {
         let mut row_of_item = vec![0; self.items];
         for (row, members) in self.zone_free.items.iter().enumerate() {
@@ -635,15 +650,16 @@ impl PackingTask {
         row_of_item
     }
 
-    /// Values of the rows of the packing: the dual prices of the zone-free rows with the same items.
+    /// The value of one pod of each zoned group of equal pods (row): the dual price of the row without zones that
+    /// contains the same items.
     fn values(&self, relaxed: &Relaxation) -> Vec<f64> {
         let row_of_item = self.row_of_item();
         let row_of = self.zoned_rows.items.iter().map(|members| row_of_item[members[0]]);
         row_of
             .zip(&self.zoned_rows.rows)
             .map(|(row, data)| {
-                // A row may have the dual price 0 in the relaxation. The packer must place it nevertheless, so it gets
-                // a small value.
+                // The dual price of a group of equal pods may be 0. The packer must place such pods nevertheless, so
+                // they get a small value.
                 let floor = knapsack::weigh(&relaxed.resource_prices, &data.requests) * 0.02;
                 relaxed.duals[row].max(floor).max(1e-9)
             })
@@ -651,7 +667,8 @@ impl PackingTask {
     }
 }
 
-/// The columns of the relaxation, repeated for every zone; each zone gets an equal share of the amount.
+/// Repeats each column of the relaxation (a set of pods for one node) in every zone; the number of its nodes is divided
+/// equally among the zones.
 fn zoned_columns(
     relaxed: &Relaxation,
     zone_free: &items::Rows,
@@ -664,7 +681,8 @@ fn zoned_columns(
     for (row, members) in zoned_rows.items.iter().enumerate() {
         members.iter().for_each(|item| rows_of_item[*item].push(row as u32));
     }
-    // By row of the relaxation: the rows of the packing with the same items.
+    // For each group of equal pods (row) of the relaxation, which ignores zones: the zoned rows that contain the same
+    // items.
     let behind: Vec<Vec<u32>> = zone_free
         .items
         .iter()
@@ -690,7 +708,8 @@ fn zoned_columns(
                         .copied()
                         .find(|row| kind.takes(&zoned_rows.rows[*row as usize]))
                 };
-                // In one zone, pods that require the zone and pods that were assigned to it are one row.
+                // Within one zone, pods that require the zone and pods that were assigned to the zone form one group of
+                // equal pods.
                 let mut rows = knapsack::PodCounts::new();
                 for (row, count) in pod_counts {
                     let row = row_in_zone(row)?;
@@ -710,8 +729,7 @@ fn zoned_columns(
 
 fn relaxation_effort(effort: u64) -> Effort {
     if effort < EFFORT_DEFAULT {
-        // Below the default effort all limits are scaled down, because such efforts are used for many small
-        // simulations.
+        // Efforts below the default are used for many small simulations, so all limits are scaled down.
         let share = |of: u64, least: u64| (of * effort / EFFORT_DEFAULT).max(least);
         return Effort {
             rounds: share(120, 6) as usize,
@@ -733,7 +751,7 @@ fn relaxation_effort(effort: u64) -> Effort {
     }
 }
 
-/// Whether the repacked nodes respect the limits of every NodePool. Near a limit, instance type options
+/// Whether the repacked nodes respect the limits of every NodePool. If little of a limit is left, instance type options
 /// larger than the planned type are dropped, so that a launch cannot exceed the limit.
 fn within_limits(ledger: &mut Ledger, claims: &mut [Claim]) -> bool {
     for position in 0..ledger.prepared.templates.len() {
@@ -759,7 +777,8 @@ fn within_limits(ledger: &mut Ledger, claims: &mut [Claim]) -> bool {
                     .max()
                     .unwrap_or(0)
             };
-            // Frozen nodes keep their options and are charged for the largest one.
+            // Frozen nodes (not repacked) keep all their instance type options, so the largest option counts against
+            // the limit.
             if template.has_min_values || claim.limit.is_some() {
                 left.iter_mut().enumerate().for_each(|(limited, left)| *left -= most(limited));
                 continue;
@@ -774,7 +793,7 @@ fn within_limits(ledger: &mut Ledger, claims: &mut [Claim]) -> bool {
         if left.iter().any(|left| *left < 0) {
             return false;
         }
-        // If the limit cannot be reached, all options are kept.
+        // If enough of the limit is left for the largest option on every node, all options are kept.
         let most: Vec<i64> = (0..left.len())
             .map(|limited| template.types.iter().map(|t| t.limited_capacity[limited]).max().unwrap_or(0))
             .collect();

@@ -1,7 +1,7 @@
 //! Explains why a class is unschedulable: finds the first obstacle of every NodePool, at the last level of relaxation.
 //!
-//! Runs only for classes that are finally unschedulable, so it may be slow. It never changes the counters of
-//! the ledger.
+//! Explanations are computed only for classes that stay unschedulable, so the code may be slow. It does not change the
+//! ledger's counters.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -19,7 +19,8 @@ use crate::templates::catalog;
 use crate::topology::{Kind, Slot};
 
 pub(crate) fn reasons(ledger: &mut Ledger, class: usize) -> Vec<Refusal> {
-    // A simulation explains only the pods that it moves; pending pods are explained when they are planned.
+    // A simulation of disruption explains only the pods that it moves; pending pods are explained when they are
+    // planned.
     if ledger.is_simulation() && !ledger.classes.classes[class].is_mover {
         return Vec::new();
     }
@@ -45,7 +46,7 @@ pub(crate) fn reasons(ledger: &mut Ledger, class: usize) -> Vec<Refusal> {
     refusals
 }
 
-/// The variant with which the class waits for a reservation, and the template that has it.
+/// The variant of the class that waits for a slot of a reservation, and the NodePool template with that reservation.
 fn awaits_reservation(ledger: &mut Ledger, class: usize) -> Option<(usize, usize)> {
     if ledger.prepared.reservations.is_empty() || !ledger.slots.is_strict() {
         return None;
@@ -117,7 +118,8 @@ fn pool_reason(ledger: &mut Ledger, variant: usize, position: usize) -> Reason {
     Reason::NotEnoughRoom
 }
 
-/// The first requirement of the NodePool that, on its own, no instance type of the catalog meets.
+/// The first requirement of the NodePool that no instance type of the catalog meets, even without its other
+/// requirements.
 fn pool_culprit(ledger: &Ledger, position: usize) -> Option<Requirement> {
     let template = &ledger.prepared.templates[position];
     let types = catalog(&ledger.problem, &ledger.problem.pools[template.pool]);
@@ -137,7 +139,7 @@ fn pool_culprit(ledger: &Ledger, position: usize) -> Option<Requirement> {
         .cloned()
 }
 
-/// The reason why labels exclude every option: no instance type, or only no offering, matches.
+/// Why labels exclude every option: no instance type matches, or instance types match but none of their offerings does.
 fn label_reason(ledger: &Ledger, position: usize, wanted: &Requirements) -> Reason {
     let template = &ledger.prepared.templates[position];
     let mut all = template.requirements.clone();
@@ -240,7 +242,7 @@ fn topology_reason(ledger: &mut Ledger, variant: usize, state: StateId) -> Optio
     None
 }
 
-/// One refusal per distinct reason of the existing nodes.
+/// One refusal for each distinct reason why existing nodes do not accept the pods.
 fn node_reasons(ledger: &mut Ledger, variant: usize) -> Vec<Refusal> {
     let mut counts: std::collections::BTreeMap<Reason, u32> = std::collections::BTreeMap::new();
     for node in ledger.present.iter() {
@@ -252,8 +254,8 @@ fn node_reasons(ledger: &mut Ledger, variant: usize) -> Vec<Refusal> {
             facts.labels.compatible(ledger.states.added(data.added), &BTreeSet::new())
         {
             match Reason::from(incompatible) {
-                // The nodes have different values, so the reason states the pod's requirement, which is the same for
-                // all nodes.
+                // Nodes differ in label values, so the reason states the pod's requirement, which is the same for all
+                // nodes.
                 Reason::Requirement { wanted, .. } => Reason::NoInstanceTypeMatches { wanted: vec![wanted] },
                 other => other,
             }

@@ -1,4 +1,5 @@
-//! Turns the ledger into the plan: instance type options, prices, and the pods of each node.
+//! Turns the ledger (the mutable state of a planning run) into the plan: instance type options, prices, and the pods of
+//! each node.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,10 +13,10 @@ use crate::ledger::{Claim, Ledger};
 use crate::sequence::{Event, Target};
 use crate::states::StateType;
 
-/// The maximum number of instance type options of a claim.
+/// The maximum number of instance type options of a NodeClaim.
 pub(crate) const INSTANCE_TYPES_MAX: usize = 600;
 
-/// Assigns the pods of each class in queue order.
+/// Assigns concrete pods to the counts of a class, in queue order.
 pub(crate) struct PodAllocator {
     next: Vec<(usize, u32)>,
 }
@@ -109,7 +110,7 @@ pub(crate) fn plan(ledger: &mut Ledger, left: &[QueueRun]) -> Plan {
     plan
 }
 
-/// Sorts the runs and merges adjacent ones.
+/// Sorts runs of consecutive pods and merges adjacent runs.
 fn joined(mut runs: Vec<PodRun>) -> Vec<PodRun> {
     runs.sort_unstable();
     let mut joined: Vec<PodRun> = Vec::with_capacity(runs.len());
@@ -124,7 +125,7 @@ fn joined(mut runs: Vec<PodRun>) -> Vec<PodRun> {
     joined
 }
 
-/// Instance types that hold the pods of a claim, cheapest first, ties by name.
+/// Instance types that hold the pods of a planned node, cheapest first; equal prices are ordered by name.
 pub(crate) fn options(ledger: &Ledger, claim: &Claim) -> Vec<StateType> {
     let state = ledger.states.get(claim.state);
     let mut options = ledger.survivors_of(claim);
@@ -132,7 +133,8 @@ pub(crate) fn options(ledger: &Ledger, claim: &Claim) -> Vec<StateType> {
         let name = |entry: &StateType| &ledger.states.instance_type(state.template, entry.index).name;
         a.price.total_cmp(&b.price).then_with(|| name(a).cmp(name(b)))
     });
-    // An instance type whose offerings have several sizes is one option, at its lowest price.
+    // If the offerings of an instance type differ in allocatable resources, the type is one option, at the lowest
+    // price.
     let types = &ledger.prepared.templates[state.template].types;
     if options.iter().any(|entry| types[entry.index].offerings.is_some()) {
         let mut seen = BTreeSet::new();
@@ -141,9 +143,9 @@ pub(crate) fn options(ledger: &Ledger, claim: &Claim) -> Vec<StateType> {
     options
 }
 
-/// In cost mode, drops expensive options of a spot node as long as enough options remain: a spot launch
-/// weighs capacity against price and could launch an expensive one. On-demand launches use the cheapest
-/// available option.
+/// In cost mode, drops expensive instance type options of a spot node as long as enough options remain. A spot launch
+/// weighs capacity against price, so it could launch an expensive option; an on-demand launch uses the cheapest
+/// available one.
 fn trim_expensive_options(ledger: &Ledger, claim: &Claim, options: &mut Vec<StateType>) {
     let settings = &ledger.options;
     let template = ledger.states.get(claim.state).template;

@@ -1,7 +1,7 @@
 //! The state of a planning run: existing nodes, planned nodes, and the counters that every placement changes.
 //!
-//! The ledger answers whether and how often a pod fits on a node, and records placements. It does not choose
-//! between nodes.
+//! The ledger answers whether a pod fits on a node and how many copies fit, and it records placements. It does not
+//! choose between nodes.
 //!
 //! Upstream: pkg/controllers/provisioning/scheduling/nodeclaim.go, existingnode.go.
 
@@ -58,25 +58,26 @@ pub(crate) struct Claim {
     pub(crate) state: StateId,
     pub(crate) used: Amounts,
     pub(crate) pod_count: u32,
-    /// The pods on the node: (variant, volume alternative, count).
+    /// The pods on the node, as (variant, volume alternative, count). A variant is a class of equal pods at one
+    /// relaxation level.
     pub(crate) content: Vec<(usize, u8, u32)>,
-    /// An instance type that is known to fit all pods of the node.
+    /// The index of an instance type that is known to fit all pods of the node.
     witness: usize,
-    /// Only instance types whose limited capacity is at most this may be used; `None` where the NodePool's
-    /// limits do not bind.
+    /// The node may use only instance types whose capacity, in each limited resource, is at most this; `None` if the
+    /// NodePool's limits leave enough for any type.
     pub(crate) limit: Option<SmallVec<[i64; 2]>>,
     pub(crate) min_values_relaxed: bool,
-    /// `minValues` that were lowered when the first pod was placed, because no instance types met them. Later pods must
-    /// not lower them further.
+    /// `minValues` that were lowered when the node's first pod was placed, because the instance types had too few
+    /// values. Later pods must not lower them further.
     lowered_min_values: Vec<(Arc<str>, u32)>,
-    /// Reservations of which the node holds one slot each.
+    /// The capacity reservations that the node may launch into.
     pub(crate) reservations: ReservationSet,
-    /// The order among planned nodes with the same number of pods; nodes with a smaller rank are tried first.
+    /// Orders planned nodes with the same number of pods: nodes with a smaller rank are tried first.
     rank: i64,
 }
 
 impl Claim {
-    /// A node that was packed as a whole.
+    /// Creates a planned node whose pods are all known, as the packer of cost mode produces it.
     pub(crate) fn packed(
         state: StateId,
         used: Amounts,
@@ -99,7 +100,7 @@ impl Claim {
     }
 }
 
-/// How one more pod fits on a node.
+/// The result of checking that one more pod fits on a node, and what the pod would change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Fit {
     pub(crate) state: StateId,
@@ -110,31 +111,29 @@ pub(crate) struct Fit {
 
 #[derive(Clone)]
 pub(crate) struct Ledger {
-    /// NodePools, catalogs, DaemonSets and well-known labels. Its nodes and pods are in `nodes` and
-    /// `classes`.
+    /// The problem without its nodes and pods, which are compiled into `nodes` and `classes`.
     pub(crate) problem: Arc<Problem>,
     pub(crate) options: Options,
     pub(crate) prepared: Arc<Prepared>,
     pub(crate) states: States,
     pub(crate) topology: Topology,
     pub(crate) classes: Classes,
-    /// Existing nodes in the order in which they are tried. Removed nodes stay here, but are not in
-    /// `present`.
+    /// Existing nodes in the order in which they are tried. A removed node stays in the list, but is not in `present`.
     pub(crate) nodes: Vec<NodeSlot>,
     pub(crate) present: Bits,
     closed_to_movers: Bits,
     free_capacity: FreeCapacity,
-    /// Nodes that received pods of this plan.
+    /// Indexes of existing nodes on which this plan placed pods.
     touched: Vec<usize>,
     pub(crate) claims: Vec<Claim>,
     pub(crate) log: Vec<Event>,
     /// Planned nodes in the order in which they are tried: (number of pods, rank, claim).
     pub(crate) by_pod_count: BTreeSet<(u32, i64, u32)>,
     ranks_given: i64,
-    /// How often a planned node gained a label key that its NodePool does not define. Then pods that require the key
-    /// may fit.
+    /// Counts how often a planned node gained a label key that its NodePool does not define. After that, pods that
+    /// require the key may fit.
     pub(crate) label_definitions: u64,
-    /// Remaining amount of each template's limited resources, and of its node limit.
+    /// For each NodePool template: the remaining amount of its limited resources, and its remaining number of nodes.
     pub(crate) limits_left: Vec<SmallVec<[i64; 2]>>,
     pub(crate) nodes_left: Vec<Option<i64>>,
     pub(crate) slots: Slots,
@@ -143,9 +142,11 @@ pub(crate) struct Ledger {
     matches_of_variant: Vec<Option<Arc<Bits>>>,
     toleration_sets: Vec<Vec<Toleration>>,
     changes: changes::Changes,
-    /// Whether pods with a zonal spread prefer domains that pods of the same spread vacated.
+    /// Whether pods with a zonal spread prefer domains (zones) from which the simulation removed pods of the same
+    /// spread.
     pub(crate) prefers_vacated_domains: bool,
-    /// Whether such pods may currently be placed only in domains that pods of the same spread vacated.
+    /// Whether, at this moment, pods with a zonal spread may go only to domains from which the simulation removed pods
+    /// of the same spread.
     pub(crate) only_vacated_domains: bool,
 }
 
@@ -183,7 +184,7 @@ impl Ledger {
         claim
     }
 
-    /// Records `count` pods of a variant on a planned node.
+    /// Records `count` pods of a variant of a pod class on a planned node.
     pub(crate) fn place_on_claim(&mut self, variant: usize, claim: usize, fit: Fit, count: u32) {
         let slot = self.claim_slot(claim);
         let before = self.claims[claim].state;
@@ -194,8 +195,8 @@ impl Ledger {
         let entry = &mut self.claims[claim];
         self.by_pod_count.remove(&(entry.pod_count, entry.rank, claim as u32));
         // Upstream sorts its list of nodes by pod count before every pod, with a sort that is stable for short lists.
-        // So a new node comes after other nodes with the same number of pods, and a node that received a further pod
-        // comes before them.
+        // To get the same order here, a new node ranks after other nodes with the same number of pods, and a node that
+        // received a further pod ranks before them.
         entry.rank = if entry.pod_count == 0 && count == 1 { self.ranks_given } else { -self.ranks_given };
         entry.pod_count += count;
         self.by_pod_count.insert((entry.pod_count, entry.rank, claim as u32));
@@ -220,15 +221,16 @@ impl Ledger {
         }
         self.update_reservations(claim);
         self.count_on_claim(variant, slot, fit.state, count);
-        // The node is pinned immediately. Otherwise an order in which its pods satisfy all constraints might not exist.
+        // The node is pinned to one domain immediately; otherwise its pods may satisfy all constraints in no order of
+        // binding.
         crate::pin::pin_claim(self, claim);
         let is_deferred = self.awaits_domain(variant, self.claims[claim].state);
         let (alternative, target) = (fit.alternative, Target::Claim(claim));
         self.log.push(Event { variant, alternative, target, count, is_deferred });
     }
 
-    /// After a planned node was pinned to one domain, its earlier pods count there. Pods for which it was undecided
-    /// whether a spread counts them are counted too.
+    /// After a planned node was pinned to one domain, counts its earlier pods in that domain. If it was undecided
+    /// whether a spread counts some of its pods, those are counted now as well.
     pub(crate) fn count_newly_pinned(&mut self, claim: usize, before: StateId, after: StateId) {
         for key in 0..self.topology.keys.len() {
             if self.topology.is_hostname(key) {
@@ -289,7 +291,8 @@ impl Ledger {
         }
     }
 
-    /// Whether a constraint that selects the pod cannot count it yet, because the domain of its node is undecided.
+    /// Whether some constraint that selects the pod cannot count it yet, because its node may still launch in several
+    /// domains.
     fn awaits_domain(&mut self, variant: usize, state: StateId) -> bool {
         let class = self.classes.variants[variant].class;
         (0..self.classes.classes[class].matched.len()).any(|position| {
@@ -303,7 +306,7 @@ impl Ledger {
         })
     }
 
-    /// The domains of a zone-like key in which a node of this state may launch.
+    /// The domains (values) of a zone-like key in which a planned node with these requirements may launch.
     pub(crate) fn domains(&mut self, state: StateId, key: usize) -> Bits {
         let names = (&self.topology.keys[key], &self.topology.domains[key]);
         let mut domains = self.states.domains(state, key, names.0, names.1).clone();

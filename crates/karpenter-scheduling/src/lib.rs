@@ -1,8 +1,8 @@
 //! The planner: turns a [`karpenter_model::problem::Problem`] into a plan with the cheapest valid fleet that
 //! it finds.
 //!
-//! Pure and total: no I/O, no clock, no logging, no randomness. An unschedulable pod is part of the plan with
-//! its reasons, never an error. The same problem gives the same plan, whatever the order of its parts.
+//! The planner is pure and total: it has no I/O, clock, logging or randomness. An unschedulable pod is part of the plan
+//! with its reasons, never an error. The same problem gives the same plan, in whatever order its parts are listed.
 //!
 //! Upstream: pkg/controllers/provisioning/scheduling.
 

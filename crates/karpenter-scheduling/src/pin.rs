@@ -1,14 +1,14 @@
-//! Pins planned nodes to one domain where a constraint counts their pods.
+//! Pins planned nodes to one domain (zone) if a topology constraint counts their pods.
 //!
-//! The zone of a planned node may be undecided as long as no pod on it has a zonal constraint. But if constraints of
-//! other pods count its pods, the zone must be known: otherwise the launch chooses a zone that may violate a spread or
-//! an affinity. Upstream leaves such nodes undecided.
+//! A planned node may launch in several zones as long as no pod on it has a zonal constraint. But if a constraint of
+//! other pods counts its pods, the zone must be decided; otherwise the launch could choose a zone that violates a
+//! spread or an affinity. Upstream does not decide the zone of such nodes.
 //!
-//! If a spread counts only some of the instance types that a node may launch as, the node is restricted to these or to
-//! the others, whichever is cheaper.
+//! If a spread counts the node only for some of the instance types and offerings that it may launch as, the node is
+//! restricted to those or to the others, whichever is cheaper.
 //!
-//! minValues have priority, because a node with too few values would be rejected at the end, together with pods that
-//! depend on it. If no choice meets minValues, the node stays undecided.
+//! A node is not pinned if its instance types would then no longer meet `minValues`: the node would be rejected at the
+//! end, with all pods that depend on it.
 
 use crate::classes::QueueRun;
 use crate::ledger::Ledger;
@@ -16,14 +16,14 @@ use crate::ledger::filters::Eligibility;
 use crate::states::StateId;
 use crate::topology::{GroupId, Kind};
 
-/// Pins every undecided node whose pods a spread or an affinity counts.
+/// Pins every planned node that may launch in several domains and whose pods a spread or an affinity counts.
 pub(crate) fn pin_all(ledger: &mut Ledger) {
     for claim in 0..ledger.claims.len() {
         pin_claim(ledger, claim);
     }
 }
 
-/// Pins a node as soon as it holds a pod that a spread or an affinity counts.
+/// Pins a planned node once it holds a pod that a spread or an affinity counts.
 pub(crate) fn pin_claim(ledger: &mut Ledger, claim: usize) {
     decide_for_spreads(ledger, claim);
     for key in 0..ledger.topology.keys.len() {
@@ -31,7 +31,8 @@ pub(crate) fn pin_claim(ledger: &mut Ledger, claim: usize) {
     }
 }
 
-/// Decides whether the spreads that select pods of the node count the node, if that is undecided.
+/// For each spread that selects pods of the node: if it is undecided whether the spread counts the node, restricts the
+/// node so that it is decided.
 fn decide_for_spreads(ledger: &mut Ledger, claim: usize) {
     let mut counted: Vec<GroupId> = Vec::new();
     for (variant, _, _) in &ledger.claims[claim].content {
@@ -62,7 +63,7 @@ fn decide_for_spreads(ledger: &mut Ledger, claim: usize) {
     }
 }
 
-/// The price of a node in a narrower state; `None` if it could not be launched.
+/// The price of a node after it was narrowed to `state`; `None` if no instance type remains.
 fn price_in(ledger: &Ledger, claim: usize, state: StateId) -> Option<f64> {
     let mut moved = ledger.claims[claim].clone();
     moved.state = state;
@@ -79,8 +80,8 @@ fn change_state(ledger: &mut Ledger, claim: usize, state: StateId) {
     ledger.count_newly_pinned(claim, before, state);
 }
 
-/// Pins one undecided node whose pods exclude an unschedulable pod from all domains in which the node may launch.
-/// Returns whether a node was pinned.
+/// Pins one planned node that excludes an unschedulable pod, by required anti-affinity of either side, from all domains
+/// in which the node may launch. Returns whether a node was pinned.
 pub(crate) fn pin_for_anti_affinity(ledger: &mut Ledger, waiting: &[QueueRun]) -> bool {
     for run in waiting {
         let variant = &ledger.classes.variants[ledger.classes.classes[run.class].variants.end - 1];
@@ -106,8 +107,8 @@ pub(crate) fn pin_for_anti_affinity(ledger: &mut Ledger, waiting: &[QueueRun]) -
     false
 }
 
-/// Pins one undecided node that holds a pod that an unschedulable pod requires by affinity. Returns whether a node was
-/// pinned.
+/// Pins one planned node that may launch in several domains and holds a pod that an unschedulable pod requires by
+/// affinity. Returns whether a node was pinned.
 pub(crate) fn pin_for_affinity(ledger: &mut Ledger, waiting: &[QueueRun]) -> bool {
     for run in waiting {
         let variants = ledger.classes.classes[run.class].variants.clone();
@@ -128,7 +129,7 @@ pub(crate) fn pin_for_affinity(ledger: &mut Ledger, waiting: &[QueueRun]) -> boo
     false
 }
 
-/// Pins a node to one domain of a key if it is undecided there and holds a pod that a wanted group counts.
+/// Pins a node to one domain of a key if it may launch in several and holds a pod that a group of `wanted` counts.
 fn pin_to_domain_of(ledger: &mut Ledger, claim: usize, key: usize, wanted: impl Fn(GroupId) -> bool) -> bool {
     if ledger.topology.is_hostname(key) {
         return false;
@@ -146,8 +147,7 @@ fn pin_to_domain_of(ledger: &mut Ledger, claim: usize, key: usize, wanted: impl 
     !counted.is_empty() && pin_to_best(ledger, claim, key, &counted)
 }
 
-/// Pins a node that is undecided between domains of a key to the domain with the fewest counted pods, then
-/// the cheapest.
+/// Pins a node to one domain of a key: the domain with the fewest counted pods, and among those the cheapest.
 fn pin_to_best(ledger: &mut Ledger, claim: usize, key: usize, counted: &[GroupId]) -> bool {
     let before = ledger.claims[claim].state;
     let open = ledger.domains(before, key);

@@ -1,7 +1,7 @@
 //! Relaxation of preferences: drops the preferences of a pod one at a time in a fixed order until it fits.
 //!
-//! Level 0 is the pod as written, or without preferences if the policy ignores them. Each further level drops
-//! one more.
+//! Level 0 is the pod as written, or without preferences if the preference policy is to ignore them. Each further level
+//! drops one more preference.
 //!
 //! Upstream: pkg/controllers/provisioning/scheduling/preferences.go.
 
@@ -21,7 +21,7 @@ pub(crate) fn base(spec: &PodSpec, policy: PreferencePolicy) -> PodSpec {
     base
 }
 
-/// The pod with one more preference dropped, or `None` if none is left.
+/// The pod of the next level, with one more preference dropped; `None` if the pod has no preferences left.
 pub(crate) fn next(spec: &PodSpec, any_preferred_taint: bool) -> Option<PodSpec> {
     let mut relaxed = spec.clone();
     if relaxed.required_terms.len() > 1 {

@@ -1,9 +1,10 @@
-//! Capacity reservations: which planned nodes hold a slot of which reservations, and when no slot is left.
+//! Capacity reservations: tracks which planned nodes hold a slot (one reserved instance) of which reservations, and
+//! when all slots are taken.
 //!
-//! A planned node may launch into any compatible reservation. [`Ledger::assign`] decides which one when the plan is
-//! finished; until then a matching guarantees a slot for every such node. The compatible reservations of a node are
-//! computed again with every pod. A node of a NodePool with `minValues` instead holds a slot of every reservation that
-//! it lists, because it must not lose any. This module does not choose between nodes.
+//! A planned node may launch into any compatible reservation. [`Ledger::assign`] chooses the reservations when the plan
+//! is finished; until then, a matching guarantees a slot for every such node. Each added pod changes which reservations
+//! are compatible, so they are computed again. A node of a NodePool with `minValues` holds a slot of every reservation
+//! that it lists instead, because it must not lose any. This module does not choose between nodes.
 //!
 //! Upstream: pkg/controllers/provisioning/scheduling/reservationmanager.go, nodeclaim.go. Upstream holds a
 //! slot of every reservation of a node during one planning run.
@@ -28,25 +29,25 @@ use matching::Matching;
 /// Index into [`ReservationTable`].
 pub(crate) type ReservationId = u32;
 
-/// Reservations that one planned node may launch into, sorted.
+/// The ids of reservations that one planned node may launch into, sorted.
 pub(crate) type ReservationSet = SmallVec<[ReservationId; 2]>;
 
 /// All reservations of the catalogs; empty for most problems, which then have no extra cost.
 #[derive(Debug, Default)]
 pub(crate) struct ReservationTable {
     reservations: Vec<Reservation>,
-    /// By (catalog, type, offering).
+    /// The reservation of an offering, by (catalog, instance type, offering).
     of_offering: FxHashMap<(usize, usize, u32), ReservationId>,
 }
 
 #[derive(Debug)]
 struct Reservation {
     slots: u32,
-    /// The label key and value that identify the reservation, if its offerings have one.
+    /// The label key and value that identify the reservation; `None` if its offerings lack the label.
     label: Option<(Arc<str>, Arc<str>)>,
 }
 
-/// Identifies the reservation of an offering: by its id, or by instance type and zone if it has no id.
+/// What identifies the reservation of an offering: its reservation id, or its instance type and zone if it has no id.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Name {
     Id { label: Arc<str>, id: Arc<str> },
@@ -66,7 +67,8 @@ impl Name {
 }
 
 impl ReservationTable {
-    /// If offerings of one reservation state different capacities, the smallest one is used.
+    /// Collects the reservations of a problem. If offerings of one reservation state different capacities, the smallest
+    /// one is used.
     pub(crate) fn of(problem: &Problem) -> Self {
         let mut free_capacity: BTreeMap<Name, u32> = BTreeMap::new();
         let mut members: Vec<((usize, usize, u32), Name)> = Vec::new();
@@ -103,7 +105,7 @@ impl ReservationTable {
         self.reservations.is_empty()
     }
 
-    /// The reservation of an offering; `None` if it needs none.
+    /// The reservation of an offering; `None` if the offering needs no reservation.
     pub(crate) fn of_offering(
         &self,
         catalog: usize,
@@ -123,7 +125,7 @@ pub(crate) fn any(problem: &Problem) -> bool {
     types.flat_map(|instance_type| &instance_type.offerings).any(Offering::is_reserved)
 }
 
-/// A reserved offering of a state.
+/// A reserved offering of a requirement state.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ReservedOffering {
     /// Index into `Template::types`.
@@ -131,8 +133,8 @@ pub(crate) struct ReservedOffering {
     pub(crate) offering: u32,
     pub(crate) price: f64,
     pub(crate) reservation: ReservationId,
-    /// Whether the reservation had capacity before this planning run; slots that are in use may be released during the
-    /// run.
+    /// Whether the reservation had a free slot before this planning run. A slot that is taken now may be released
+    /// during the run.
     pub(crate) has_capacity: bool,
 }
 
@@ -140,26 +142,27 @@ pub(crate) struct ReservedOffering {
 #[derive(Debug, Clone)]
 pub(crate) struct Slots {
     matching: Matching,
-    /// By reservation: whether the simulation adds slots to it, so that it has capacity regardless of the catalog.
+    /// For each reservation: whether the simulation adds slots to it. Such a reservation has capacity whatever the
+    /// catalog says.
     is_credited: Vec<bool>,
-    /// How often slots were released. After a release, a pod that waits for a slot may fit.
+    /// How often reservation slots were released. A release may let a pod fit that waits for a slot.
     pub(crate) releases: u64,
-    /// How often any slot changed.
+    /// How often the assignment of reservation slots changed.
     pub(crate) changes: u64,
-    /// Whether pods that could use a reservation currently wait for a slot of it instead of using other capacity.
+    /// Whether a pod that could use a reservation currently waits for one of its slots instead of using other capacity.
     is_strict: bool,
-    /// Whether pods that waited for a slot may finally use other capacity.
+    /// Whether, at the end, pods that waited for a reservation slot may use other capacity.
     falls_back: bool,
-    /// Whether a node may drop its last reservation for one more pod.
+    /// Whether a node may give up its last reservation so that one more pod fits.
     pub(crate) may_drop_reservation: bool,
-    /// Whether the last check of a new node failed only because reservations are full.
+    /// Whether the last check of a new node failed only because all reservations were full.
     pub(crate) reservation_was_full: bool,
-    /// Whether the last pod found no new node and waits for a reservation.
+    /// Whether the last pod found no new node because it waits for a reservation.
     pub(crate) awaits_reservation: bool,
 }
 
 impl Slots {
-    /// `credits` are further slots by reservation id; unknown ids are ignored.
+    /// `credits` are additional slots per reservation id; ids that no offering has are ignored.
     pub(crate) fn new(
         table: &ReservationTable,
         options: &Options,
@@ -169,7 +172,7 @@ impl Slots {
             |of: &Reservation| of.label.as_ref().and_then(|(_, id)| credits.get(id)).copied().unwrap_or(0);
         let slots = table.reservations.iter().map(|one| one.slots.saturating_add(credit(one))).collect();
         let mode = options.reserved_mode;
-        // Upstream's simulations drop reservations; in cost mode that would make the fleet more expensive.
+        // Upstream's simulations let nodes give up reservations; in cost mode that would make the fleet more expensive.
         let may_drop_reservation = mode == ReservedMode::Fallback && options.mode == Mode::Compat;
         Self {
             matching: Matching::new(slots),
@@ -184,7 +187,7 @@ impl Slots {
         }
     }
 
-    /// Removes slots that other nodes hold.
+    /// Subtracts reservation slots that nodes outside this plan hold.
     pub(crate) fn take(&mut self, reservation: ReservationId, count: u32) {
         self.matching.shrink(reservation, count);
     }
@@ -193,35 +196,35 @@ impl Slots {
         self.is_strict
     }
 
-    /// Lets pods that waited for a slot use other capacity; returns whether any pod is affected.
+    /// Allows pods that waited for a reservation slot to use other capacity; returns whether there are such pods.
     pub(crate) fn start_fallback(&mut self) -> bool {
         let has_waited = self.is_strict && self.falls_back && !self.matching.is_empty();
         self.is_strict &= !self.falls_back;
         has_waited
     }
 
-    /// Whether trying planned nodes once more can help an unschedulable pod.
+    /// Whether an unschedulable pod may fit on a planned node if that node gives up its reservation.
     pub(crate) fn may_retry_without_reservation(&self) -> bool {
         !self.matching.is_empty() && !self.is_strict && !self.may_drop_reservation
     }
 
-    /// Whether an offering had capacity before this planning run.
+    /// Whether the reservation of an offering had a free slot before this planning run.
     pub(crate) fn has_capacity(&self, offer: &ReservedOffering) -> bool {
         offer.has_capacity || self.is_credited[offer.reservation as usize]
     }
 }
 
-/// No further pod can be placed, because the reservations are full.
+/// The pod cannot be placed, because all reservations that it could use are full.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ReservationFull;
 
 impl Ledger {
-    /// Whether a node that holds no reservation can never use one, so that only its unreserved offerings matter.
+    /// Whether a node that holds no reservation can never get one, so that only its unreserved offerings count.
     pub(crate) fn cannot_use_reservations(&self, held: &[ReservationId]) -> bool {
         held.is_empty() && !self.slots.is_strict() && self.slots.matching.is_used_up()
     }
 
-    /// The reservations that a node may launch into if these are its instance types.
+    /// The reservations into which a node may launch, given its instance types.
     fn compatible_reservations(&self, state: StateId, types: &[StateType]) -> ReservationSet {
         let mut compatible_reservations = ReservationSet::new();
         for offer in &self.states.get(state).reserved {
@@ -236,13 +239,13 @@ impl Ledger {
         compatible_reservations
     }
 
-    /// Whether nodes of a template hold a slot of every reservation they list.
+    /// Whether nodes of a NodePool template hold a slot of every reservation that they list.
     fn holds_every_reservation(&self, template: usize) -> bool {
         self.prepared.templates[template].has_min_values
             && self.options.min_values_policy == MinValuesPolicy::Strict
     }
 
-    /// The reservations that a node holds if these are its instance types.
+    /// The reservations that a node holds, given its instance types.
     pub(crate) fn reservations_for(
         &self,
         state: StateId,
@@ -255,8 +258,8 @@ impl Ledger {
         if self.holds_every_reservation(template) {
             let matching = &self.slots.matching;
             possible.retain(|one| held.contains(one) || matching.spare(*one) > 0);
-            // A node with too few reserved instance types for the minValues of its NodePool cannot launch
-            // into a reservation.
+            // If the reserved instance types do not meet the `minValues` of the NodePool, the node cannot launch into a
+            // reservation.
             if !possible.is_empty()
                 && self.unmet_min_values(state, &self.usable(state, types, &possible)).is_some()
             {
@@ -274,8 +277,8 @@ impl Ledger {
         Ok(possible)
     }
 
-    /// The instance types that can launch with these reservations, each at its reserved price; without
-    /// reservations, those that need none. `types` must be in the order of the state.
+    /// The instance types that can launch into one of these reservations, each at its reserved price; if there are no
+    /// reservations, the instance types that need none. `types` must be in the order of the requirement state.
     pub(crate) fn usable(
         &self,
         state: StateId,
@@ -315,7 +318,7 @@ impl Ledger {
             .collect()
     }
 
-    /// Computes again which reservations a planned node holds.
+    /// Computes again which reservations a planned node holds, after its instance types changed.
     pub(crate) fn update_reservations(&mut self, claim: usize) {
         let state = self.claims[claim].state;
         if self.states.get(state).reserved.is_empty() && self.claims[claim].reservations.is_empty() {
@@ -343,7 +346,8 @@ impl Ledger {
             return;
         }
         matching.remove(before);
-        // If a node can use fewer reservations than before, no slot becomes free; if it uses none any more, one does.
+        // A node needs one slot as long as it can use any reservation, so a slot becomes free only if it can use none
+        // any more.
         *releases += u64::from(after.is_empty());
         if !after.is_empty() {
             let added = matching.add(after);
@@ -351,9 +355,8 @@ impl Ledger {
         }
     }
 
-    /// The requirements of the claim of a planned node. A node that holds reservations requires them; any
-    /// other node excludes reserved capacity, so that its launch cannot use a slot that is counted for
-    /// another node.
+    /// The requirements of the NodeClaim of a planned node. A node that holds reservations requires them. Any other
+    /// node excludes reserved capacity, so that its launch cannot use a slot that is counted for another node.
     pub(crate) fn final_requirements(&self, claim: &Claim) -> Requirements {
         let state = self.states.get(claim.state);
         let mut requirements = state.requirements.clone();

@@ -1,6 +1,6 @@
-//! The order of placements, from which the plan derives an order in which its pods can be bound.
+//! Records the order of placements, from which the plan derives an order in which its pods can be bound.
 //!
-//! Pods that were placed on a node whose zone was still undecided did not count in any zone, so they come last.
+//! While the zone of a node was undecided, its pods counted in no zone, so they are bound last.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -21,14 +21,15 @@ pub(crate) struct Event {
     pub(crate) alternative: u8,
     pub(crate) target: Target,
     pub(crate) count: u32,
-    /// Whether the pods are counted only after the zone of the node was decided.
+    /// Whether the pods were counted only after the zone of their node was decided.
     pub(crate) is_deferred: bool,
 }
 
-/// The order for a repacking of the planned nodes. Pods change nodes, but not zones, so the original order of the pods
-/// of each class and zone still satisfies every zonal constraint.
+/// The order of placements after a repacking. Repacking moves pods to other nodes but not to other zones, so the
+/// original order of the pods of each class and zone still satisfies every zonal constraint.
 ///
-/// `kept` maps old to new positions of frozen nodes; their pods keep their order.
+/// `kept` maps the index of a frozen node (one that is not repacked) before the repacking to its index after it. The
+/// pods of these nodes keep their order.
 pub(crate) fn of_repacking(
     ledger: &mut Ledger,
     repacked: &[Claim],
@@ -55,7 +56,7 @@ pub(crate) fn of_repacking(
         let state = ledger.claims[claim].state;
         let key = (event.variant, event.alternative, pins(ledger, event.variant, state));
         let Some(queue) = supply.get_mut(&key) else { continue };
-        // Pods with a hostname spread are bound alternately on their hosts, so that no host exceeds the skew.
+        // Pods with a hostname spread are bound to their hosts in turn, so that no host exceeds the skew.
         let takes_turns = ledger.classes.variants[event.variant]
             .owned
             .iter()

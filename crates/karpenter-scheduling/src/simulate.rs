@@ -1,10 +1,10 @@
-//! Simulates the removal of nodes, many times for one cluster.
+//! Simulates the removal of nodes for disruption decisions; one compiled cluster serves many simulations.
 //!
-//! A request names nodes to remove; the outcome is a plan for the pods that would have to move, together with
-//! the pending pods. This module does not decide whether a removal is a good idea.
+//! A request names nodes to remove. The outcome is a plan for the pods that would have to move, planned together with
+//! the pending pods. The simulator does not decide whether a removal is worthwhile.
 //!
-//! To simulate several removals one after another, pass an outcome to [`Simulator::commit`] (after
-//! [`Simulator::fork`], if the current state is still needed):
+//! To simulate one removal on the result of another, pass the first outcome to [`Simulator::commit`] (call
+//! [`Simulator::fork`] before if the current state is still needed):
 //!
 //! ```text
 //! let request = SimulationRequest { removed_nodes: &[3, 7], … };
@@ -12,9 +12,9 @@
 //! let new: Range<usize> = simulator.commit(&request, &outcome);
 //! ```
 //!
-//! Nodes keep their indexes: removed ones stay as gaps ([`Simulator::node`] is `None`), new ones are appended. Every pod that
-//! the outcome placed, pending ones included, is on its planned node and is `Mobility::Blocked` from then on, so no pod
-//! moves twice. [`dual_prices`] has the value of pods independent of nodes.
+//! Nodes keep their indexes: a removed node leaves a gap ([`Simulator::node`] returns `None`), and new nodes are
+//! appended. After a commit, every pod that the outcome placed, including pending pods, is on its planned node and is
+//! `Mobility::Blocked`, so no pod moves twice. [`dual_prices`] values pods independently of the nodes they are on.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -34,44 +34,45 @@ use crate::cost::{self, Bound};
 use crate::ledger::{Arrival, Ledger, free_capacity_of};
 use pod_index::PodIndex;
 
-/// A cluster for simulations. Simulations do not change it; threads may share it.
+/// A cluster in which removals of nodes can be simulated. A simulation does not change it, and threads may share it.
 pub struct Simulator<'a> {
     problem: &'a Problem,
     pod_index: PodIndex,
-    /// The compiled cluster; it never runs a simulation itself.
+    /// The compiled cluster; simulations run on copies of it.
     cluster: Ledger,
-    /// Copies that have run simulations and have cached facts about labels and instance types; one per
-    /// thread.
+    /// Copies of `cluster` that already ran simulations, with what they cached about labels and instance types; each is
+    /// used by one thread at a time.
     workers: Mutex<Vec<Ledger>>,
-    /// As `workers`, for cost mode. Its search depends on the order in which labels were first used, and the
-    /// result must not depend on earlier simulations, so these copies drop what they cached.
+    /// Like `workers`, but for cost mode. The search of cost mode depends on the order in which labels were first used.
+    /// Its result must not depend on earlier simulations, so these copies drop what they cached.
     reset_workers: Mutex<Vec<Ledger>>,
-    /// By node: its position in the ledgers.
+    /// For each node index: the position of the node in the ledgers.
     position_of: Vec<usize>,
     is_gone: Vec<bool>,
-    /// Nodes that received pods, and nodes that were added, by index.
+    /// Nodes that commits added or put pods on, by node index.
     changed: BTreeMap<usize, Node>,
 }
 
 /// The input of one simulation.
 #[derive(Debug, Clone)]
 pub struct SimulationRequest<'a> {
-    /// Indexes into `Problem::nodes`, ascending, without duplicates.
+    /// Indexes into `Problem::nodes`, in ascending order and without duplicates.
     pub removed_nodes: &'a [usize],
-    /// Whether pods that must not be evicted now are moved too.
+    /// Whether pods that must not be evicted now are moved as well.
     pub moves_blocked_pods: bool,
-    /// `Compat`: upstream's choices. `Cost`: the cheapest new nodes within the effort.
+    /// `Compat`: place pods by upstream's choices. `Cost`: search for the cheapest new nodes within `effort`.
     pub mode: Mode,
     pub effort: u64,
-    /// Whether pods with a zonal spread prefer zones that moved pods of the same spread left, where these are
-    /// as good as others. Outcomes that leave spreads unchanged do not depend on each other.
+    /// Whether a moved pod with a zonal spread prefers a zone from which the simulation removed a pod of the same
+    /// spread, if the zone is as good as others. Then the distribution over zones stays the same, and outcomes of
+    /// several simulations can be combined.
     pub prefers_vacated_domains: bool,
     pub reserved_mode: ReservedMode,
     /// Slots that a reservation gains when the nodes are removed, by reservation id.
     pub reservation_credits: &'a BTreeMap<Arc<str>, u32>,
 }
 
-/// A bound pod: the index of its node in `Problem::nodes`, and its index in the pods of that node.
+/// A bound pod: the index of its node in `Problem::nodes`, and the index of the pod in that node's list of pods.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BoundAt {
     pub node: u32,
@@ -81,8 +82,8 @@ pub struct BoundAt {
 /// The result of a simulation.
 #[derive(Debug, Clone, Default)]
 pub struct Outcome {
-    /// Groups with an index below the number of `Problem::pods` are those pods; the following ones are
-    /// `movers`. `Place::Existing` and `existing` have node indexes of the simulator.
+    /// A group index below the length of `Problem::pods` refers to that list; higher indexes refer to `movers`. Node
+    /// indexes in `Place::Existing` and `existing` are those of the simulator.
     pub plan: Plan,
     pub movers: Vec<Vec<BoundAt>>,
 }
@@ -96,7 +97,7 @@ impl Outcome {
 }
 
 impl<'a> Simulator<'a> {
-    /// Compiles a problem: its pending pods, and every bound pod that may have to move.
+    /// Compiles a problem: its pending pods, and every bound pod that a simulation may have to move.
     pub fn new(problem: &'a Problem) -> Self {
         let mut pod_index = PodIndex::new(problem);
         let (cluster, class_of) = Ledger::compile(problem, pod_index.specs());
@@ -117,7 +118,7 @@ impl<'a> Simulator<'a> {
         }
     }
 
-    /// The problem that was passed to [`Simulator::new`], without commits.
+    /// The problem that was passed to [`Simulator::new`]; commits do not change it.
     pub fn problem(&self) -> &'a Problem {
         self.problem
     }
@@ -135,13 +136,13 @@ impl<'a> Simulator<'a> {
         self.changed.get(&index).or_else(|| self.problem.nodes.get(index))
     }
 
-    /// The free capacity of a node after its pods and the DaemonSet pods that are still expected; `None` if
-    /// it was removed.
+    /// The free capacity of a node after its pods and the DaemonSet pods that are still expected on it; `None` if the
+    /// node was removed.
     pub fn free(&self, index: usize) -> Option<ResourceList> {
         self.node(index).map(|node| free_capacity_of(self.problem, node))
     }
 
-    /// A separate simulator with the current state.
+    /// A copy of this simulator in its current state; later commits affect only one of them.
     pub fn fork(&self) -> Self {
         Self {
             problem: self.problem,
@@ -155,14 +156,14 @@ impl<'a> Simulator<'a> {
         }
     }
 
-    /// Runs a simulation. Removed and unknown nodes are ignored.
+    /// Runs a simulation. Node indexes in `removed_nodes` that are unknown or already removed are ignored.
     ///
-    /// Only moved pods that are unschedulable have reasons. The lower bound of the plan is 0.
+    /// In the plan, only moved pods that are unschedulable have reasons, and the lower bound is 0.
     pub fn simulate(&self, request: &SimulationRequest<'_>) -> Outcome {
         self.run(request, None)
     }
 
-    /// Like [`Simulator::simulate`], but pods move only to new nodes and to the existing nodes `onto`.
+    /// Like [`Simulator::simulate`], but pods move only to new nodes and to the existing nodes in `onto`.
     pub fn simulate_onto(&self, request: &SimulationRequest<'_>, onto: &[usize]) -> Outcome {
         self.run(request, Some(onto))
     }
@@ -201,11 +202,11 @@ impl<'a> Simulator<'a> {
         Outcome { plan, movers: moving.into_iter().map(|moving| moving.pods).collect() }
     }
 
-    /// Applies an outcome of this simulator. Returns the indexes of the new nodes, in the order of
+    /// Applies an outcome of this simulator permanently. Returns the indexes of the new nodes, in the order of
     /// `plan.new_nodes`.
     ///
-    /// New nodes count against the limits and reservations of their NodePools; removed nodes are credited to
-    /// the limits.
+    /// New nodes count against the limits and reservations of their NodePools; for removed nodes, the limits get their
+    /// resources back.
     pub fn commit(&mut self, request: &SimulationRequest<'_>, outcome: &Outcome) -> Range<usize> {
         let removed_nodes = self.present(request.removed_nodes);
         let gone: Vec<usize> = removed_nodes.iter().map(|node| self.position_of[*node]).collect();
@@ -253,7 +254,7 @@ impl<'a> Simulator<'a> {
         first..self.node_count()
     }
 
-    /// Those of the given nodes that are not removed.
+    /// Those of the given nodes that have not been removed.
     fn present(&self, nodes: &[usize]) -> Vec<usize> {
         let is_there = |node: &usize| self.is_gone.get(*node).is_some_and(|is_gone| !is_gone);
         let mut present: Vec<usize> = nodes.iter().copied().filter(is_there).collect();
@@ -262,7 +263,7 @@ impl<'a> Simulator<'a> {
         present
     }
 
-    /// Adds pods to a node; returns their classes and counts.
+    /// Adds pods to a node; returns the class and the count of each group of equal pods.
     fn bind(
         &mut self,
         index: usize,

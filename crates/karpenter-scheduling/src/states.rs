@@ -1,8 +1,8 @@
-//! Interned requirement states: which instance types and offerings remain for a planned node after its requirements were
-//! narrowed.
+//! Requirement states: which instance types and offerings remain for a planned node after its requirements were
+//! narrowed. Equal states are stored once and have one id (interning).
 //!
-//! Pods, volumes and topology narrow the requirements of a claim step by step. Only few distinct results
-//! occur, so each is evaluated once against the catalog and then shared: adding a pod to a claim is a table
+//! Pods, volumes and topology narrow the requirements of a NodeClaim step by step. Only few distinct results occur, so
+//! each is evaluated against the catalog once and then shared. After that, adding a pod to a NodeClaim is a table
 //! lookup.
 
 use std::cmp::Ordering;
@@ -22,7 +22,7 @@ use crate::templates::catalog;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct StateId(pub(crate) u32);
 
-/// An interned set of requirements that is added to a node.
+/// The id of a set of requirements that is added to a node; equal sets have the same id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct ReqId(pub(crate) u32);
 
@@ -30,7 +30,7 @@ impl ReqId {
     pub(crate) const NONE: Self = Self(0);
 }
 
-/// The number of states and requirement sets at one time, to drop later ones.
+/// The number of requirement states and requirement sets at one time, so that those added later can be dropped.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Checkpoint {
     pub(crate) states: StateId,
@@ -39,17 +39,18 @@ pub(crate) struct Checkpoint {
 
 #[derive(Debug)]
 pub(crate) struct State {
-    /// A permanent number of the state; unlike its id, it stays the same after [`States::drop_since`].
+    /// A permanent number of the requirement state. Its id may change after [`States::drop_since`]; this number does
+    /// not.
     serial: u32,
     pub(crate) template: usize,
     pub(crate) requirements: Requirements,
-    /// The remaining instance types, each with at least one available offering.
+    /// The instance types that remain, each with at least one available offering.
     pub(crate) types: Vec<StateType>,
-    /// The instance types whose free resources no other type of `types` exceeds in every dimension.
+    /// The instance types such that no other type in `types` has at least the same free amount of every resource.
     pub(crate) maximal: Vec<usize>,
-    /// The remaining reserved offerings, in the order of `types`.
+    /// The reserved offerings that remain, in the order of `types`.
     pub(crate) reserved: Vec<ReservedOffering>,
-    /// As `maximal`, among types that need no reservation; filled only if some offering is reserved.
+    /// Like `maximal`, but only for instance types that need no reservation; filled only if some offering is reserved.
     pub(crate) maximal_unreserved: Vec<usize>,
     offers: Vec<u32>,
 }
@@ -58,8 +59,8 @@ pub(crate) struct State {
 pub(crate) struct StateType {
     /// Index into `Template::types`.
     pub(crate) index: usize,
-    /// The price of the cheapest remaining offering that needs no reservation, or of the cheapest reserved one if there
-    /// is no other.
+    /// The price of the cheapest remaining offering that needs no reservation; if every offering needs one, the price
+    /// of the cheapest.
     pub(crate) price: f64,
     pub(crate) offering: u32,
     pub(crate) has_unreserved: bool,
@@ -77,10 +78,10 @@ pub(crate) struct States {
     steps: FxHashMap<(StateId, ReqId), Option<StateId>>,
     joins: FxHashMap<(ReqId, ReqId), ReqId>,
     base: Vec<Option<StateId>>,
-    /// Evaluations against the catalog. They do not depend on a simulation, so they are kept; only ids are
-    /// assigned again.
+    /// Results of evaluations against the catalog. They do not depend on a simulation, so they are kept when ids are
+    /// dropped.
     evaluated: FxHashMap<(usize, Requirements), Option<Arc<State>>>,
-    /// The domains of a topology key in which a node may launch, by serial number of the state and key.
+    /// The domains of a topology key in which a node may launch, by (serial number of the requirement state, key).
     domains: FxHashMap<(u32, usize), Bits>,
 }
 
@@ -108,12 +109,12 @@ impl States {
         states
     }
 
-    /// The current number of states and requirement sets.
+    /// The current number of requirement states and requirement sets, for [`States::drop_since`].
     pub(crate) fn checkpoint(&self) -> Checkpoint {
         Checkpoint { states: StateId(self.states.len() as u32), added: ReqId(self.added.len() as u32) }
     }
 
-    /// Drops ids that were assigned since a checkpoint, so that ids do not depend on earlier simulations.
+    /// Drops ids that were assigned after a checkpoint, so that ids do not depend on earlier simulations.
     pub(crate) fn drop_since(&mut self, checkpoint: Checkpoint) {
         self.states.truncate(checkpoint.states.0 as usize);
         self.added.truncate(checkpoint.added.0 as usize);
@@ -153,7 +154,7 @@ impl States {
         &self.added[id.0 as usize]
     }
 
-    /// The union of both sets of requirements.
+    /// The id of the union of two sets of requirements.
     pub(crate) fn join(&mut self, a: ReqId, b: ReqId) -> ReqId {
         if a == ReqId::NONE || a == b {
             return b;
@@ -184,7 +185,7 @@ impl States {
         result
     }
 
-    /// Restricts one key to the given values; returns the resulting state.
+    /// Restricts one label key to the given values; returns the resulting state, or `None` if no instance type is left.
     pub(crate) fn narrow<'a>(
         &mut self,
         state: StateId,
@@ -196,7 +197,7 @@ impl States {
         self.add(state, added)
     }
 
-    /// Offerings of a type that are left in a state: indexes into the offerings of the type.
+    /// The offerings of an instance type that remain in a requirement state, as indexes into the type's offerings.
     pub(crate) fn offers(&self, state: StateId, entry: &StateType) -> &[u32] {
         &self.get(state).offers[entry.offers.0 as usize..entry.offers.1 as usize]
     }
@@ -206,7 +207,7 @@ impl States {
         &catalog(&self.problem, &self.problem.pools[template.pool])[template.types[index].index]
     }
 
-    /// The named domains of a key in which a node of this state may launch.
+    /// Those domains in `universe` (the values of a topology key) in which a node of this requirement state may launch.
     pub(crate) fn domains(&mut self, state: StateId, key: usize, name: &str, universe: &[Arc<str>]) -> &Bits {
         let serial = self.get(state).serial;
         if !self.domains.contains_key(&(serial, key)) {
@@ -246,8 +247,8 @@ impl States {
                             .filter(|value| requirement.has(value))
                             .for_each(|value| insert(value));
                     }
-                    // If neither the instance type nor the offering defines the key, the label of the NodePool
-                    // determines the domain.
+                    // If neither the instance type nor its offerings define the key, the NodePool's label determines
+                    // the domain.
                     None if wanted.is_some() => universe.iter().for_each(|value| insert(value)),
                     None => {}
                 }
@@ -303,7 +304,7 @@ impl States {
         Some(self.admit(state?))
     }
 
-    /// Assigns an id to a state.
+    /// Stores a requirement state and returns its id.
     fn admit(&mut self, state: Arc<State>) -> StateId {
         let id = StateId(self.states.len() as u32);
         self.index.insert((state.template, state.requirements.clone()), id);
@@ -311,7 +312,7 @@ impl States {
         id
     }
 
-    /// Filters types and offerings by `requirements`; with `changed`, only those keys are checked.
+    /// Filters instance types and offerings by `requirements`; if `changed` is given, checks only those keys.
     fn evaluate<'a>(
         &mut self,
         position: usize,
@@ -356,7 +357,7 @@ impl States {
                 let is_better = best.is_none_or(|best: (bool, f64, u32)| {
                     let incumbent = &instance_type.offerings[best.2 as usize];
                     let by_price = (rank.0, rank.1).partial_cmp(&(best.0, best.1));
-                    // At equal prices the order of labels decides, not the position in the catalog.
+                    // Equal prices are ordered by labels, so that the order does not depend on the catalog.
                     by_price
                         .unwrap_or(Ordering::Equal)
                         .then_with(|| offering.requirements.cmp(&incumbent.requirements))
@@ -412,7 +413,7 @@ impl States {
     fn maximal<'a>(&self, position: usize, types: impl Iterator<Item = &'a StateType>) -> Vec<usize> {
         let all = &self.prepared.templates[position].types;
         let mut order: Vec<usize> = types.map(|entry| entry.index).collect();
-        // Large types are compared first, because most types are dominated by a larger one.
+        // Large instance types are compared first, because a larger type dominates most others.
         order.sort_by(|a, b| all[*b].free.cmp(&all[*a].free).then(a.cmp(b)));
         let mut maximal: Vec<usize> = Vec::new();
         for candidate in order {

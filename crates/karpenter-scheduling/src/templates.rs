@@ -15,7 +15,7 @@ use karpenter_model::resources::{CPU, MEMORY, NODES, PODS, ResourceList};
 use karpenter_model::taints::{Toleration, first_untolerated};
 use smallvec::SmallVec;
 
-/// Amounts per dimension of [`Dimensions`].
+/// One amount per resource, in the order of [`Dimensions`].
 pub(crate) type Amounts = SmallVec<[i64; 6]>;
 
 /// The resources that some pod requests; other resources do not affect the plan.
@@ -56,35 +56,35 @@ impl Dimensions {
     }
 }
 
-/// One NodePool. Templates are in the order in which new nodes are tried.
+/// One NodePool prepared for placement. New nodes are tried in the order of the templates.
 #[derive(Debug)]
 pub(crate) struct Template {
     /// Index into `Problem::pools`.
     pub(crate) pool: usize,
     pub(crate) weight: i32,
-    /// Requirements and labels of the NodePool; every node of it satisfies them.
+    /// The NodePool's requirements and labels; every node of the NodePool satisfies them.
     pub(crate) requirements: Requirements,
     pub(crate) types: Vec<TemplateType>,
-    /// Limited resources (without `nodes`) and the remaining amount.
+    /// The NodePool's limited resources (without `nodes`) and the remaining amount of each.
     pub(crate) limited: Vec<(Arc<str>, i64)>,
     pub(crate) nodes_left: Option<i64>,
     pub(crate) has_min_values: bool,
 }
 
-/// An instance type, or those of its offerings that have one size.
+/// An instance type, or the subset of its offerings that have the same allocatable resources.
 #[derive(Debug)]
 pub(crate) struct TemplateType {
     /// Index into the pool's catalog.
     pub(crate) index: usize,
-    /// Indexes into the offerings of the type; `None` if all offerings have the same size.
+    /// Indexes of the offerings of this size; `None` if all offerings of the instance type have the same size.
     pub(crate) offerings: Option<Vec<u32>>,
     /// The allocatable resources minus those of the DaemonSet pods that will run on the node.
     pub(crate) free: Amounts,
     pub(crate) daemon_requests: ResourceList,
     pub(crate) daemon_ports: Vec<HostPort>,
-    /// Capacity of each limited resource, in the order of [`Template::limited`].
+    /// The type's capacity in each limited resource, in the order of [`Template::limited`].
     pub(crate) limited_capacity: SmallVec<[i64; 2]>,
-    /// Flags by offering. They are cached, because reading them from labels is slow and every packing needs them.
+    /// For each offering: properties that packing needs. They are cached, because reading them from labels is slow.
     pub(crate) offering_flags: Vec<OfferingFlags>,
 }
 
@@ -103,8 +103,8 @@ impl OfferingFlags {
     }
 }
 
-/// All NodePools as templates, highest weight first, then by name descending. NodePools without instance
-/// types are included, so that unschedulable pods get a reason for them.
+/// Creates the templates of all NodePools, highest weight first, then by name in descending order. NodePools without
+/// instance types are included, so that unschedulable pods get a reason for each of them.
 pub(crate) fn build(problem: &Problem, dimensions: &Dimensions) -> Vec<Template> {
     let mut order: Vec<usize> = (0..problem.pools.len()).collect();
     order.sort_by(|a, b| {
@@ -134,7 +134,7 @@ fn template(problem: &Problem, dimensions: &Dimensions, daemons: &[PreparedDaemo
         definition.limits.lookup(NODES).map(|limit| limit.saturating_sub(definition.usage.get(NODES)));
     let daemons_here: Vec<&PreparedDaemon> =
         daemons.iter().filter(|daemon| daemon.may_run_on_pool(definition, &requirements, problem)).collect();
-    // Instance types are sorted by name, so that the choice between equal types does not depend on the order of the
+    // Instance types are sorted by name, so that a choice between equal types does not depend on the order of the
     // catalog.
     let mut by_name: Vec<(usize, &InstanceType)> = catalog(problem, definition).iter().enumerate().collect();
     by_name.sort_by(|a, b| a.1.name.cmp(&b.1.name));
@@ -184,8 +184,8 @@ fn template(problem: &Problem, dimensions: &Dimensions, daemons: &[PreparedDaemo
     }
 }
 
-/// The allocatable of the nodes of a type, with the offerings of that size; `None` if it has all offerings. Upstream:
-/// groupOfferingsByOverride of pkg/cloudprovider/types.go.
+/// The distinct allocatable resources of nodes of an instance type, each with the offerings that have them; `None`
+/// stands for all offerings. Upstream: groupOfferingsByOverride of pkg/cloudprovider/types.go.
 fn sizes(instance_type: &InstanceType) -> Vec<(ResourceList, Option<Vec<u32>>)> {
     if !instance_type.has_overrides() {
         return vec![(instance_type.allocatable(), None)];
@@ -199,7 +199,7 @@ fn sizes(instance_type: &InstanceType) -> Vec<(ResourceList, Option<Vec<u32>>)> 
     by_size.into_values().map(|offerings| (allocatable(&offerings), Some(offerings))).collect()
 }
 
-/// A DaemonSet pod with its node terms, of which at least one must match.
+/// A DaemonSet pod, with its node affinity terms; at least one of them must match a node.
 struct PreparedDaemon {
     spec: PodSpec,
     terms: Vec<Requirements>,
@@ -244,7 +244,7 @@ impl PreparedDaemon {
     }
 }
 
-/// Adds two labels that every running node has: DaemonSets may select them, although no claim requires them.
+/// Adds two labels that every running node has, because DaemonSets may select them although no NodeClaim requires them.
 fn with_lifecycle_labels(requirements: &Requirements) -> Requirements {
     let mut all = requirements.clone();
     all.add(Requirement::in_values(labels::REGISTERED, ["true"]));

@@ -1,7 +1,7 @@
 //! Topology groups and their counters: spread, affinity and anti-affinity over zones, hosts and other labels.
 //!
-//! All pods with the same constraint share one group. Zone-like keys are counted per domain, the hostname key per slot
-//! (an existing or planned node).
+//! All pods that state the same constraint share one group. Groups over zone-like keys count pods per domain; groups
+//! over the hostname key count pods per slot (an existing or planned node).
 //!
 //! Upstream: pkg/controllers/provisioning/scheduling/topology.go, topologygroup.go.
 
@@ -21,7 +21,7 @@ use crate::bits::Bits;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct GroupId(pub(crate) u32);
 
-/// The number of a node: existing nodes come first, then planned ones.
+/// The number of a node, counting existing nodes first and planned nodes after them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Slot(pub(crate) u32);
 
@@ -32,13 +32,12 @@ pub(crate) enum Kind {
     AntiAffinity,
 }
 
-/// The nodes that a spread constraint counts.
+/// Conditions that a node must meet for a spread constraint to count it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct NodeFilter {
-    /// With `nodeAffinityPolicy: Honor`, one of these terms must match. `None`: every node counts.
+    /// With `nodeAffinityPolicy: Honor`, the node must match one of these terms. `None`: affinity is ignored.
     pub(crate) terms: Option<Vec<Requirements>>,
-    /// With `nodeTaintsPolicy: Honor`, these tolerations must tolerate the taints of the node. `None`: every node
-    /// counts.
+    /// With `nodeTaintsPolicy: Honor`, these tolerations must tolerate the node's taints. `None`: taints are ignored.
     pub(crate) tolerations: Option<Vec<Toleration>>,
 }
 
@@ -64,7 +63,8 @@ pub(crate) struct GroupKey {
     pub(crate) selector: Option<LabelSelector>,
     pub(crate) namespaces: BTreeSet<Arc<str>>,
     pub(crate) filter: NodeFilter,
-    /// The tolerations of the pod; domains that it cannot use do not count. They are part of the identity of the group.
+    /// The tolerations of the pod; domains whose nodes it does not tolerate do not count. Groups with different
+    /// tolerations are different groups.
     pub(crate) tolerations: Option<Vec<Toleration>>,
 }
 
@@ -72,27 +72,27 @@ pub(crate) struct GroupKey {
 pub(crate) struct Group {
     pub(crate) id: GroupKey,
     pub(crate) is_hostname: bool,
-    /// Domains of a zone-like key that count: those that a NodePool offers, and those of nodes that the
-    /// filter accepts.
+    /// The domains of a zone-like key that count: those that a NodePool offers, and those with a node that the filter
+    /// accepts.
     pub(crate) universe: Bits,
     pub(crate) offered: Bits,
     pub(crate) nodes_in: Vec<u32>,
-    /// Nodes that the filter accepts; `None`: all.
+    /// The nodes that the filter accepts; `None` if it accepts all nodes.
     pub(crate) eligible: Option<Bits>,
-    /// The number of bound pods that require this anti-affinity.
+    /// The number of bound pods that state this anti-affinity as required.
     pub(crate) stated_by_bound: u32,
-    /// The number of the latest simulation in which a pod to be placed has the constraint.
+    /// The number of the latest simulation in which some pod to be placed states the constraint.
     pub(crate) stated_in_simulation: u64,
-    /// The number of pods that the selector matches, per domain (for zone-like keys).
+    /// For each domain of a zone-like key: the number of pods that the selector matches.
     pub(crate) matched: Vec<u32>,
-    /// The number of matched pods per domain whose nodes the current simulation removed and that are not placed again
-    /// yet.
+    /// For each domain: the number of matching pods whose nodes the current simulation removed and that are not placed
+    /// again yet.
     pub(crate) vacated: Vec<u32>,
-    /// The number of pods that have the constraint, per domain (for anti-affinity on zone-like keys).
+    /// For each domain of a zone-like key: the number of pods that state the anti-affinity.
     pub(crate) owners: Vec<u32>,
-    /// The number of matched pods in all domains.
+    /// The total number of pods that the selector matches, over all domains.
     pub(crate) matched_total: u64,
-    /// The version; it is incremented with every change of a count.
+    /// Incremented with every change of a count.
     pub(crate) version: u64,
 }
 
@@ -107,27 +107,28 @@ impl Group {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Topology {
     pub(crate) keys: Vec<Arc<str>>,
-    /// The sorted names of the domains, by key; empty for the hostname key.
+    /// For each key: the sorted names of its domains; empty for the hostname key.
     pub(crate) domains: Vec<Vec<Arc<str>>>,
-    /// The domains in which a NodePool can launch, by key.
+    /// For each key: the domains in which some NodePool can launch.
     offered: Vec<Bits>,
-    /// The number of existing nodes, by key and domain.
+    /// For each key and domain: the number of existing nodes.
     nodes_in: Vec<Vec<u32>>,
-    /// The domains that a NodePool offers or that have a node, by key; `None` if these are all domains.
+    /// For each key: the domains that a NodePool offers or that have a node; `None` if these are all domains.
     present_domains: Vec<Option<Bits>>,
     pub(crate) groups: Vec<Group>,
     index: BTreeMap<GroupKey, GroupId>,
-    /// Groups whose selector requires `label = value`, by that pair; the others are in `unindexed`.
+    /// The groups whose selector requires `label = value`, by that pair; groups with other selectors are in
+    /// `unindexed`.
     by_label: FxHashMap<(Arc<str>, Arc<str>), Vec<GroupId>>,
     unindexed: Vec<GroupId>,
     host_matched: FxHashMap<(GroupId, Slot), u32>,
     host_owners: FxHashMap<(GroupId, Slot), u32>,
-    /// Changes to undo, while a simulation runs.
+    /// The changes of the running simulation, which its end undoes.
     journal: Vec<Undo>,
     is_recording: bool,
 }
 
-/// The previous value of one counter.
+/// The previous value of one counter, to undo a change.
 #[derive(Debug, Clone, Copy)]
 enum Undo {
     Matched {
@@ -159,7 +160,7 @@ enum Undo {
         slot: Slot,
         before: u32,
     },
-    /// A node that counted for a group was removed from the group.
+    /// A node that the group counted was removed from the group.
     GroupNode {
         group: GroupId,
         domain: u32,
@@ -261,8 +262,8 @@ impl Topology {
         found
     }
 
-    /// Renumbers keys and groups by content, so that their order does not depend on which pods have them. Returns the
-    /// new number of every key and group.
+    /// Renumbers keys and groups by their content, so that their order does not depend on which pods state them.
+    /// Returns the new number of every key and every group.
     pub(crate) fn sort(&mut self) -> (Vec<usize>, Vec<GroupId>) {
         let mut keys: Vec<usize> = (0..self.keys.len()).collect();
         keys.sort_by(|a, b| self.keys[*a].cmp(&self.keys[*b]));
@@ -286,8 +287,7 @@ impl Topology {
         (new_key, new_group)
     }
 
-    /// Sets the domains of every key: all possible ones, and those that a NodePool offers. Resets all
-    /// counters.
+    /// Sets the domains of every key (all possible ones, and those that a NodePool offers) and resets all counters.
     pub(crate) fn start_counting(&mut self, domains: Vec<(Vec<Arc<str>>, Bits)>) {
         (self.domains, self.offered) = domains.into_iter().unzip();
         self.nodes_in = self.domains.iter().map(|names| vec![0; names.len()]).collect();
@@ -328,12 +328,12 @@ impl Topology {
         self.nodes_in[key][domain] > 0
     }
 
-    /// The domains of a key that a NodePool offers or that have a node; `None`: all.
+    /// The domains of a key that a NodePool offers or that have a node; `None` if these are all domains.
     pub(crate) fn present_domains(&self, key: usize) -> Option<&Bits> {
         self.present_domains[key].as_ref()
     }
 
-    /// Adds a node to its domains.
+    /// Increments the number of nodes in each domain of a new node.
     pub(crate) fn add_node(&mut self, domains: &[Option<usize>]) {
         for (key, domain) in domains.iter().enumerate() {
             if let Some(domain) = domain {
@@ -342,7 +342,7 @@ impl Topology {
         }
     }
 
-    /// Computes which domains are offered or have a node.
+    /// Computes, for every key, which domains a NodePool offers or have a node.
     pub(crate) fn update_present_domains(&mut self) {
         for key in 0..self.keys.len() {
             self.update_present_domains_of(key);
@@ -356,7 +356,7 @@ impl Topology {
         self.present_domains[key] = (bits.len() < self.domains[key].len()).then_some(bits);
     }
 
-    /// Removes a node from its domains.
+    /// Decrements the number of nodes in each domain of a removed node.
     pub(crate) fn remove_node(&mut self, domains: &[Option<usize>]) {
         for (key, domain) in domains.iter().enumerate() {
             let Some(domain) = *domain else { continue };
@@ -368,7 +368,7 @@ impl Topology {
         }
     }
 
-    /// Adds a node to its domain of a spread that counts it.
+    /// Adds a node to the domain in which a spread counts it.
     pub(crate) fn add_node_to_group(&mut self, id: GroupId, domain: usize) {
         let group = self.group_mut(id);
         group.nodes_in[domain] += 1;
@@ -413,8 +413,8 @@ impl Topology {
         self.count_total(id, i64::from(count));
     }
 
-    /// Subtracts the pods of a removed node from the counts of its domain. The count of the host itself is not needed
-    /// any more.
+    /// Subtracts the pods of a removed node from the counts of its domain. The count of the host itself is not read any
+    /// more, so it is not changed.
     pub(crate) fn remove_matched(&mut self, id: GroupId, domain: Option<usize>, count: u32) {
         if let Some(domain) = domain {
             self.set_matched(id, domain, |present| present - count);
@@ -486,7 +486,7 @@ impl Topology {
         }
     }
 
-    /// Starts to record changes, so that they can be undone.
+    /// Starts recording changes, so that `roll_back` can undo them.
     pub(crate) fn record(&mut self) {
         self.is_recording = true;
     }
@@ -525,8 +525,7 @@ impl Topology {
         keys.into_iter().for_each(|key| self.update_present_domains_of(key));
     }
 
-    /// The smallest count among the domains that a pod may use; 0 while fewer than `minDomains` of them
-    /// exist.
+    /// The smallest count among the domains that a pod may use; 0 if fewer than `minDomains` such domains exist.
     pub(crate) fn spread_minimum(&self, id: GroupId, pod_allows: &Bits) -> u32 {
         let group = self.group(id);
         let mut supported = 0;
@@ -551,8 +550,8 @@ fn restore(counts: &mut FxHashMap<(GroupId, Slot), u32>, group: GroupId, slot: S
     }
 }
 
-/// Whether a NoSchedule or NoExecute taint is not tolerated. PreferNoSchedule taints do not exclude a node
-/// from a topology.
+/// Whether some NoSchedule or NoExecute taint is not tolerated. PreferNoSchedule taints do not exclude a node from a
+/// spread's count.
 pub(crate) fn keeps_away(taints: &[Taint], tolerations: &[Toleration]) -> bool {
     taints
         .iter()
@@ -560,7 +559,7 @@ pub(crate) fn keeps_away(taints: &[Taint], tolerations: &[Toleration]) -> bool {
         .any(|taint| first_untolerated(std::slice::from_ref(taint), tolerations).is_some())
 }
 
-/// The node terms of a pod: the node selector joined with each required term.
+/// The terms that a node must match for a pod: the pod's node selector joined with each required affinity term.
 pub(crate) fn node_terms(spec: &PodSpec) -> Vec<Requirements> {
     if spec.required_terms.is_empty() {
         return vec![spec.node_selector.clone()];

@@ -1,12 +1,12 @@
 //! The validator: checks a [`Plan`] against its [`Problem`] independently of the planner and reports every
 //! violated rule.
 //!
-//! The validator is written from the rules of Kubernetes and Karpenter. It shares only the requirement algebra of the
-//! model with the planner, so that an error in the planner's feasibility checks is found here. It checks whether a plan
-//! is valid, not how good it is, with three exceptions: the price must be what the plan states, not below the plan's
-//! own lower bound, and not above the price of compat mode.
+//! The rules of Kubernetes and Karpenter are implemented here a second time: only the requirement algebra of the model
+//! is shared with the planner, so that an error in the planner's checks is found. The validator does not judge how good
+//! a plan is, with three exceptions: the price must be the one that the plan states, must not be below the plan's own
+//! lower bound, and must not exceed the price of compat mode.
 //!
-//! Preferences (preferred terms, `ScheduleAnyway`, `PreferNoSchedule`) are never a violation.
+//! An unmet preference (preferred terms, `ScheduleAnyway`, `PreferNoSchedule`) is never a violation.
 
 mod claim_groups;
 mod contents;
@@ -26,7 +26,7 @@ pub use violation::{Place, Violation};
 use karpenter_model::plan::Plan;
 use karpenter_model::problem::Problem;
 
-/// Every violation of a rule; empty for a valid plan.
+/// All rules that the plan violates; empty for a valid plan.
 pub fn validate(problem: &Problem, plan: &Plan) -> Vec<Violation> {
     let mut violations = Vec::new();
     let contents = contents::collect(problem, plan, &mut violations);

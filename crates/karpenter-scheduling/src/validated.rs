@@ -1,8 +1,8 @@
-//! Returns a plan that the validator accepts, even if the planner has a fault.
+//! Plans with validation: returns a plan that the validator accepts, even if the planner has a fault.
 //!
 //! A fault is a plan that violates a rule, or a panic. The requested mode is tried first, then compat mode, then compat
-//! mode without the pods and nodes that the fault concerns; in the end those are removed from the plan. Therefore a
-//! fault affects only the pods or the node concerned, and every fault is reported.
+//! mode without the pods and nodes that the fault concerns. If that fails too, these pods and nodes are removed from
+//! the last plan. So a fault affects only the pods or the node concerned, and every fault is reported.
 
 mod isolate;
 mod left_out;
@@ -20,14 +20,14 @@ pub use isolate::{Isolated, isolate};
 pub use left_out::LeftOut;
 use left_out::Part;
 
-/// The maximum number of attempts with pods and nodes left out, before they are removed from the last plan
-/// instead.
+/// The maximum number of attempts to plan without the pods and nodes that faults concern; after that, they are removed
+/// from the last plan.
 const REPLANS_MAX: usize = 2;
-/// The maximum number of attempts to find the pods that cause a panic. It is enough to find two groups among a
-/// thousand.
+/// The maximum number of attempts to find the pods that cause a panic; enough to find two groups among a thousand.
 const ISOLATION_ATTEMPTS_MAX: usize = 48;
 
-/// Plans problems and validates plans. An implementation must catch panics; the callers do not.
+/// Plans problems and validates plans. An implementation must catch panics and return them as errors; its callers do
+/// not catch them.
 pub trait Planner: Sync {
     fn plan(&self, problem: &Problem) -> Result<Plan, PlannerPanic>;
 
@@ -36,7 +36,7 @@ pub trait Planner: Sync {
     }
 }
 
-/// The planner and the validator of this crate.
+/// Plans and validates with the functions of this crate.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct DefaultPlanner;
 
@@ -50,7 +50,7 @@ impl Planner for DefaultPlanner {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlannerPanic {
     pub message: String,
-    /// File and line, if known.
+    /// File and line of the panic, if known.
     pub location: String,
 }
 
@@ -68,7 +68,7 @@ pub enum Cause {
 }
 
 impl Cause {
-    /// A name for metrics: `panic`, or the first violated rule.
+    /// `panic`, or the name of the first violated rule; used as a metric label.
     pub fn name(&self) -> String {
         match self {
             Self::Panicked(_) => "panic".to_owned(),
@@ -102,12 +102,12 @@ pub struct Fault {
     pub cause: Cause,
 }
 
-/// A valid plan, and the faults that occurred before.
+/// A valid plan, and the planner faults that occurred before it was found.
 #[derive(Debug, Clone)]
 pub struct ValidatedPlan {
-    /// The plan. It has no unsafe violation. Pods that were left out are listed as unschedulable, with the reason.
+    /// The plan; it has no unsafe violation. Pods that were left out are listed as unschedulable, with the reason.
     pub plan: Plan,
-    /// The mode of the plan.
+    /// The mode in which the plan was made.
     pub mode: Mode,
     /// The faults in order of occurrence; empty if the first plan was valid.
     pub faults: Vec<Fault>,
@@ -116,13 +116,14 @@ pub struct ValidatedPlan {
 }
 
 impl ValidatedPlan {
-    /// Whether the plan covers all pods and nodes, possibly in compat mode.
+    /// Whether the plan covers all pods and nodes; its mode may still differ from the requested one.
     pub fn is_whole(&self) -> bool {
         self.left_out.is_empty()
     }
 }
 
-/// Plans a problem. The groups `held` are left out from the start, because they caused a fault before.
+/// Plans a problem and validates the plan. The groups in `held` are left out from the start, because they caused a
+/// fault in an earlier run.
 pub fn plan_validated(problem: &Problem, held: &BTreeSet<u32>, engine: &dyn Planner) -> ValidatedPlan {
     let mut left_out = LeftOut::default();
     for group in held {
@@ -152,7 +153,7 @@ struct Attempts<'a> {
 }
 
 impl Attempts<'_> {
-    /// Plans the problem without the parts that are left out. The plan has the indexes of the reduced problem.
+    /// Plans the problem without the parts in `left_out`. The indexes in the plan are those of the reduced problem.
     fn attempt(&mut self, mode: Mode, left_out: &LeftOut) -> Option<(Plan, Vec<Violation>)> {
         let part = Part::of(self.problem, left_out, mode);
         let plan = self.engine.plan(&part.problem);
@@ -167,7 +168,7 @@ impl Attempts<'_> {
         self.faults.push(Fault { mode, cause: Cause::Violated(violations) });
     }
 
-    /// Finds the groups of pods that cause a panic.
+    /// Finds the groups of pods that cause a panic of the planner.
     fn isolate(&mut self, left_out: &mut LeftOut) -> Option<(Plan, Vec<Violation>)> {
         let problem = self.problem;
         let is_planned = |group: &u32| !left_out.has_group(problem, *group);
@@ -180,7 +181,7 @@ impl Attempts<'_> {
             for group in groups.iter().filter(|group| !kept.contains(group)) {
                 without.add_group(problem, *group);
             }
-            // Only the first panic is reported; panics of further attempts have the same cause.
+            // Only the first panic is reported, because panics of further attempts have the same cause.
             let known = self.faults.len();
             let outcome = self.attempt(Mode::Compat, &without);
             if !std::mem::take(&mut is_first) {
@@ -194,7 +195,7 @@ impl Attempts<'_> {
         found.best
     }
 
-    /// Turns a plan of compat mode into one without unsafe violations.
+    /// Turns an invalid plan of compat mode into one without unsafe violations.
     fn repair_plan(mut self, plan: Plan, violations: Vec<Violation>, left_out: LeftOut) -> ValidatedPlan {
         let (mut plan, mut violations, mut left_out) = (plan, violations, left_out);
         for replan in 0..=REPLANS_MAX {
@@ -216,7 +217,7 @@ impl Attempts<'_> {
         self.prune(plan, violations, left_out)
     }
 
-    /// Adds the pods and nodes that violations concern to `left_out`.
+    /// Adds to `left_out` the pods and nodes that the violations concern.
     fn leave_out_scopes(&self, plan: &Plan, violations: &[Violation], left_out: &mut LeftOut) {
         let part = Part::of(self.problem, left_out, Mode::Compat);
         let mut runs: Vec<PodRun> = Vec::new();
@@ -226,7 +227,7 @@ impl Attempts<'_> {
                     runs.extend(plan.new_nodes.get(index).into_iter().flat_map(|node| &node.pods));
                 }
                 ViolationScope::ExistingNode(name) => left_out.add_node_named(self.problem, &name),
-                // The violation does not identify a node; prune removes some of them from the plan.
+                // The violation does not identify a node; `prune` removes some of the nodes concerned from the plan.
                 ViolationScope::Pool(_) | ViolationScope::Reservations | ViolationScope::Coverage => {}
             }
         }
@@ -235,7 +236,7 @@ impl Attempts<'_> {
         }
     }
 
-    /// Removes what violates rules from the plan until it is valid.
+    /// Removes the parts that violate rules from the plan until it is valid.
     fn prune(mut self, plan: Plan, violations: Vec<Violation>, left_out: LeftOut) -> ValidatedPlan {
         let (mut plan, mut violations, mut left_out) = (plan, violations, left_out);
         let part = Part::of(self.problem, &left_out, Mode::Compat).into_owned();
@@ -279,5 +280,5 @@ impl Attempts<'_> {
     }
 }
 
-/// The original problem, or a changed copy.
+/// The original problem, or a copy with parts left out.
 type ProblemRef<'a> = Cow<'a, Problem>;

@@ -1,5 +1,5 @@
-//! Tests of DaemonSet pods with resource claims: no node reserves capacity for them, and planner and validator agree
-//! about it.
+//! Tests of DaemonSet pods with resource claims: no node reserves capacity for them, and the validator agrees with the
+//! planner.
 
 #[path = "support/builders.rs"]
 mod builders;
@@ -32,7 +32,7 @@ fn daemon_with_resource_claim_reserves_nothing_on_new_nodes() {
         problem.pods = vec![group("web", web, 2)];
         let plan = schedule(&problem);
         assert_eq!(validate(&problem, &plan), []);
-        // 1800m are left: 2000m minus 100m of overhead and 100m of the other DaemonSet pod.
+        // On the node, 1800m are left: 2000m minus 100m of overhead and 100m of the other DaemonSet pod.
         let types: Vec<usize> = plan.new_nodes.iter().map(|node| node.instance_type).collect();
         assert_eq!(types, [builders::SMALL; 2], "{mode:?}");
         assert!(plan.new_nodes.iter().all(|node| node.requests.get("cpu") == 1800), "{mode:?}");

@@ -1,7 +1,8 @@
-//! Compares compat mode with upstream, on recorded problems with upstream's results over many runs.
+//! Compares compat mode with upstream: each case is a recorded problem with the results of several upstream runs.
 //!
-//! If upstream breaks ties randomly, the result must be in the recorded range; otherwise the figures must be equal. A
-//! case with a `deviation` is listed in docs/deviations.md; its own figures are compared too.
+//! If upstream breaks ties randomly, our result must be within the range of the recorded ones; otherwise it must be
+//! equal to them. Cases with a `deviation` are listed in docs/deviations.md, and our result must equal the one that the
+//! case records.
 
 #[path = "support/cases.rs"]
 mod cases;
@@ -81,7 +82,7 @@ fn names(problem: &Problem, runs: &[PodRun]) -> Vec<String> {
         .collect()
 }
 
-/// The plan in a form that is comparable with upstream's.
+/// The plan in a form that can be compared with upstream's result.
 fn describe(problem: &Problem, plan: &Plan) -> String {
     let mut text = String::new();
     for node in &plan.new_nodes {

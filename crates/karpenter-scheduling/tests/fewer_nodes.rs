@@ -48,8 +48,8 @@ fn planned(problem: &Problem) -> Plan {
 
 #[test]
 fn fleet_with_fewest_nodes_is_planned_within_the_tolerance() {
-    // Columns: premium of larger instances, tolerance in percent, expected nodes. The minimum is seven nodes of 16 CPUs
-    // and one of 8.
+    // Columns: premium of larger instances, tolerance in percent, expected number of nodes. The fewest possible nodes
+    // are seven with 16 CPUs and one with 8.
     for (premium, tolerance, nodes) in [(0.0, 0.5, 8), (0.003, 0.5, 8), (0.003, 0.0, 60), (0.009, 1.0, 8)] {
         let plan = planned(&problem(premium, tolerance));
         assert_eq!(plan.new_nodes.len(), nodes, "premium {premium}, tolerance {tolerance} %");
@@ -60,7 +60,8 @@ fn fleet_with_fewest_nodes_is_planned_within_the_tolerance() {
 
 #[test]
 fn plan_within_one_percent_of_its_bound_stays_within() {
-    // The tolerance of 2.5 % would allow fewer nodes, but the plan was at its lower bound.
+    // A tolerance of 2.5 % would allow fewer nodes, but the plan without a charge is at its lower bound, and the
+    // replacement must stay near it.
     let plan = planned(&problem(0.015, 2.5));
     assert!(plan.price_per_hour <= plan.lower_bound_per_hour * 1.01 + 1e-9);
 }

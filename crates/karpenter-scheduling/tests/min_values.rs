@@ -1,5 +1,5 @@
-//! Tests of nodes of NodePools with `minValues`: pinning a node to one domain because its pods are counted must not
-//! remove the instance types that minValues require. Otherwise the node would be rejected together with its pods, and
+//! Tests of nodes of NodePools with `minValues`. Pinning a node to one domain, because a constraint counts its pods,
+//! must not remove instance types that `minValues` requires. Otherwise the node would be rejected with its pods, and
 //! placements that rely on their counts would be wrong.
 
 #[path = "support/builders.rs"]
@@ -26,7 +26,7 @@ fn unavailable_in(mut instance_type: InstanceType, key: &str, value: &str) -> In
     instance_type
 }
 
-/// Two equal types, of which one is unavailable in one domain, and a NodePool with minValues 2 for a key.
+/// Two equal instance types, one of them unavailable in one domain, and a NodePool with `minValues: 2` for a label key.
 fn scarce(key: &str, value: &str, min_values_of: &str) -> Problem {
     let mut problem = world();
     problem.catalogs = vec![Arc::new(vec![
@@ -42,7 +42,7 @@ fn spread_over(key: &str, app: &str, cpu_millis: i64) -> PodSpec {
     PodSpec { spread: vec![spread(key, app, 1)], ..pod(app, cpu_millis) }
 }
 
-/// The plans of both modes, which must be valid.
+/// The plans of compat and cost mode; both must be valid.
 #[track_caller]
 fn plans(problem: &Problem) -> [Plan; 2] {
     [Mode::Compat, Mode::Cost].map(|mode| {
@@ -69,11 +69,11 @@ fn spread_pins_capacity_type_that_meets_min_values() {
     let mut spot = pool("spot");
     spot.requirements = all_of([wants(CAPACITY_TYPE, &[CAPACITY_TYPE_SPOT])]);
     problem.pools.push(spot);
-    // This node is full. It exists so that spot counts as a domain in every plan.
+    // The existing node is full. It is there so that spot counts as a domain in every plan.
     let mut full = node("full", ZONES[0], 0);
     full.labels.insert(CAPACITY_TYPE.into(), CAPACITY_TYPE_SPOT.into());
     problem.nodes.push(full);
-    // The first pod fills a node. It has no spread, but the spread of the other pods counts it.
+    // The first pod fills its node. It states no spread, but the spread of the other pods counts it.
     problem.pods = vec![
         group("whole", pod("web", 3900), 1),
         group("spread", spread_over(CAPACITY_TYPE, "web", 3800), 2),
@@ -151,7 +151,7 @@ fn node_stays_undecided_if_no_zone_meets_min_values() {
     }
 }
 
-/// A NodePool with minValues 2 for a label that offerings have and instance types do not.
+/// A NodePool with `minValues: 2` for a label that only offerings have, not instance types.
 fn of_offerings_only() -> Problem {
     let key = "example.com/rack";
     let mut problem = scarce(labels::ZONE, "nowhere", key);

@@ -1,4 +1,4 @@
-//! Tests of offerings with overrides: the capacity of a node is that of its offering, not of its instance type.
+//! Tests of offerings that override capacity: a node's capacity is that of its offering, not that of its instance type.
 
 #[path = "support/builders.rs"]
 mod builders;
@@ -20,7 +20,8 @@ fn overrides(capacity: &[(&str, i64)], overhead: &[(&str, i64)]) -> Option<Arc<O
     Some(Arc::new(Overrides { capacity: resources(capacity), overhead: resources(overhead) }))
 }
 
-/// A type with an on-demand offering in one zone, and further offerings that `more` changes.
+/// An instance type with one on-demand offering in one zone, and one more offering per function in `more`, which
+/// changes it.
 fn of_sizes(name: &str, price: f64, more: &[&dyn Fn(&mut Offering)]) -> InstanceType {
     let mut made = instance_type(name, 4, &["zone-a"], price);
     made.offerings.retain(|one| one.capacity_type().is_some_and(|of| &**of == CAPACITY_TYPE_ON_DEMAND));
@@ -32,7 +33,7 @@ fn of_sizes(name: &str, price: f64, more: &[&dyn Fn(&mut Offering)]) -> Instance
     made
 }
 
-/// A problem with `count` pods that request cpu and slots.
+/// A problem with `count` pods that each request `cpu_millis` of cpu and `slots` units of a custom resource.
 fn problem(types: Vec<InstanceType>, cpu_millis: i64, slots: i64, count: u32) -> Problem {
     let mut spec = pod("web", cpu_millis);
     spec.requests.set(SLOTS, slots);
@@ -78,7 +79,7 @@ fn override_of_unavailable_offering_does_not_count() {
     }
 }
 
-/// The cheaper offering of the type has smaller nodes: it is used where they are large enough.
+/// The cheaper offering of the instance type has smaller nodes; it is used if they are large enough.
 #[test]
 fn cheaper_offering_is_chosen_if_it_is_large_enough() {
     let smaller = |one: &mut Offering| {
@@ -96,7 +97,7 @@ fn cheaper_offering_is_chosen_if_it_is_large_enough() {
     }
 }
 
-/// More pods than one small node holds: two small nodes cost less than a large one.
+/// The pods do not fit on one small node, but two small nodes cost less than a large one.
 #[test]
 fn cost_mode_compares_sizes_of_one_type() {
     let smaller = |one: &mut Offering| {

@@ -1,7 +1,9 @@
-//! Properties that hold for any problem: plans are valid in both modes, do not depend on the order of the input, need
-//! no further nodes once executed, and cost mode is never worse than compat mode.
+//! Properties that must hold for any problem: plans of both modes are valid and do not depend on the order of the
+//! input; after a plan is executed, no further nodes are needed; and cost mode is never more expensive than compat
+//! mode.
 //!
-//! The seed is fixed so that a run can be repeated; `PROPTEST_RNG_SEED` and `PROPTEST_CASES` change it.
+//! The seed is fixed so that runs are repeatable; the environment variables `PROPTEST_RNG_SEED` and `PROPTEST_CASES`
+//! change seed and number of cases.
 
 #[path = "support/builders.rs"]
 mod builders;
@@ -54,7 +56,7 @@ fn reversed(problem: &Problem) -> Problem {
     other
 }
 
-/// The bounds of both modes are for the same pods, so no valid plan of either mode may cost less.
+/// Both modes plan the same pods, so the plan of neither may cost less than the lower bound of either.
 fn bounds_hold(problem: &Problem) -> Result<(), TestCaseError> {
     let plans = [Mode::Compat, Mode::Cost].map(|mode| {
         let problem = in_mode(problem, mode);
@@ -82,7 +84,7 @@ fn share(percent: u8) -> SpreadShare {
     SpreadShare::from_percent(percent).expect("at most 100")
 }
 
-/// Random shares of hostname spreads: of the options, and of NodePools.
+/// Random hostname spread shares: one for the options, and one for each NodePool that has its own.
 fn any_shares() -> impl Strategy<Value = (SpreadShare, Vec<Option<SpreadShare>>)> {
     let percent = || prop_oneof![Just(0), Just(10), Just(100), 0..=100u8].prop_map(share);
     (percent(), prop::collection::vec(prop::option::weighted(0.4, percent()), 3))
@@ -94,7 +96,7 @@ fn with_shares(mut problem: Problem, (own, of_pools): (SpreadShare, Vec<Option<S
     problem
 }
 
-/// The prices of plans in cost mode and their lower bounds, from the strictest share to the widest.
+/// The price and the lower bound of the cost-mode plan at each spread share, from the strictest share to the widest.
 fn prices_and_bounds(problem: &Problem) -> Result<Vec<(f64, f64)>, TestCaseError> {
     let mut found = Vec::new();
     let mut expected_unschedulable = None;
@@ -181,14 +183,15 @@ proptest! {
 
     #[test]
     fn executed_cost_plans_need_no_further_nodes(recipe in any_recipe()) {
-        // Near a limit, a planned node is charged for the largest instance type it may launch as; once the node exists,
-        // its real size frees capacity again. Such limits need several passes by design, so limits are removed here.
+        // Near a limit, a planned node counts as the largest instance type that it may launch as. Once the node exists,
+        // it counts with its real size, which frees part of the limit again. So such limits need several passes by
+        // design, and this test removes limits.
         let mut recipe = recipe;
         recipe.pools.iter_mut().for_each(|pool| pool.cpu_limit = None);
         let problem = in_mode(&recipe.build(), Mode::Cost);
         let plan = schedule(&problem);
-        // A node with an undecided zone excludes pods from every zone in which it may launch. These pods may
-        // be schedulable once the zone is known, so only a plan without unschedulable pods must be final.
+        // A node with an undecided zone excludes pods from every zone in which it may launch. These pods may become
+        // schedulable once the zone is known, so the property is required only of plans without unschedulable pods.
         prop_assume!(plan.unschedulable.is_empty());
         let next = after(&problem, &plan);
         prop_assert_eq!(outcome(&next, &schedule(&next)).new_nodes, vec![]);

@@ -1,6 +1,8 @@
-//! Problems that once gave an invalid plan. The property tests found them; they are reduced to the smallest form.
+//! Problems that once gave an invalid plan. Property tests found them; they were then reduced to the smallest problem
+//! that shows the fault.
 //!
-//! Tests marked `ignore` are open faults; the text names the cause. The fix removes the mark.
+//! A test marked `ignore` shows a fault that is not yet repaired; its text names the cause. The commit that repairs the
+//! fault removes the mark.
 
 #[path = "support/builders.rs"]
 mod builders;
@@ -102,7 +104,7 @@ fn assert_order_does_not_matter(recipe: &Recipe) {
 
 #[test]
 fn spread_counts_zones_of_every_required_term() {
-    // The planner placed both pods in zone-a, although the empty zone-b, which has a node, is allowed too.
+    // The planner placed both pods in zone-a, although zone-b is allowed as well, and has a node without pods.
     assert_valid(&recipe(
         2,
         types(&[(1, 2), (1, 2), (1, 2)]),

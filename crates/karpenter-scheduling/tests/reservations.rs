@@ -1,5 +1,5 @@
-//! Tests of reserved capacity in plans: slots are limited, and pods without a slot wait (strict) or use other capacity
-//! (fallback).
+//! Tests of reserved capacity in plans: reservations have a limited number of slots, and pods without a slot wait
+//! (strict mode) or use other capacity (fallback mode).
 
 #[path = "support/builders.rs"]
 mod builders;
@@ -34,7 +34,7 @@ fn reserved(zone: &str, id: Option<&str>, slots: u32) -> Offering {
     offering
 }
 
-/// A type of the usual shape, on demand in every zone, with additional reserved offerings.
+/// An instance type with on-demand offerings in every zone and, in addition, the given reserved offerings.
 fn with_reserved(name: &str, cpus: i64, zones: &[&str], price: f64, more: Vec<Offering>) -> InstanceType {
     let mut made = instance_type(name, cpus, zones, price);
     made.offerings
@@ -65,7 +65,7 @@ fn problem(types: Vec<InstanceType>, pods: Vec<(PodSpec, u32)>) -> Problem {
     }
 }
 
-/// Five pods, one per node of the only type, which has a reservation.
+/// Five pods, one per node, and a single instance type with a reservation.
 fn one_per_node(slots: u32, id: Option<&str>) -> Problem {
     let types = vec![with_reserved("two", 2, &["a"], 0.1, vec![reserved("a", id, slots)])];
     problem(types, vec![(pod("web", 1500), 5)])
@@ -93,7 +93,7 @@ fn offering_of<'a>(problem: &'a Problem, node: &PlannedNode) -> &'a Offering {
     &catalog[node.instance_type].offerings[node.offering]
 }
 
-/// The number of planned nodes on reserved and on other capacity.
+/// The number of planned nodes on reserved capacity, and on other capacity.
 fn split(problem: &Problem, plan: &Plan) -> (usize, usize) {
     let reserved = plan.new_nodes.iter().filter(|node| offering_of(problem, node).is_reserved()).count();
     for node in &plan.new_nodes {
@@ -129,7 +129,7 @@ fn reservation_has_limited_slots() {
         (2, both, Strict, (2, 0), 3),
         (5, both, Strict, (5, 0), 0),
         (9, both, Fallback, (5, 0), 0),
-        // If other capacity is allowed, pods do not wait for a reservation that was full from the start.
+        // If other capacity is allowed, pods do not wait for a reservation that has no free slot from the start.
         (0, both, Fallback, (0, 5), 0),
         (0, both, Strict, (0, 5), 0),
         (0, alone, Fallback, (0, 0), 5),
@@ -172,8 +172,8 @@ fn smallest_capacity_of_a_reservation_counts() {
     }
 }
 
-/// Two NodePools with the same reservation: the one with the higher weight is used first, in strict mode
-/// exclusively.
+/// Two NodePools can use the same reservation: the one with the higher weight uses it first, and in strict mode it
+/// alone.
 #[test]
 fn pools_share_a_reservation() {
     let mut problem = one_per_node(2, Some("cr-1"));
@@ -198,7 +198,8 @@ fn pools_share_a_reservation() {
     }
 }
 
-/// A pod that requires on-demand capacity would fit on a node that holds a slot.
+/// The node that holds a reservation slot has capacity for a pod that requires on-demand capacity, but the pod must not
+/// be placed there.
 #[test]
 fn pod_that_requires_on_demand_does_not_join_reserved_node() {
     let types = vec![with_reserved("four", 4, &["a"], 0.2, vec![reserved("a", Some("cr-1"), 1)])];
@@ -208,13 +209,14 @@ fn pod_that_requires_on_demand_does_not_join_reserved_node() {
     for mode in MODES {
         assert_eq!(split(&problem, &plan(&problem, mode, ReservedMode::Strict)), (1, 1), "{mode:?}");
     }
-    // A simulation drops the slot for a fuller node, like upstream; in cost mode the slot is kept.
+    // In compat mode, a simulation gives up the reservation slot for a fuller node, like upstream; in cost mode, the
+    // slot is kept.
     assert_eq!(split(&problem, &plan(&problem, Mode::Compat, ReservedMode::Fallback)), (0, 1));
     assert_eq!(split(&problem, &plan(&problem, Mode::Cost, ReservedMode::Fallback)), (1, 1));
 }
 
-/// The case of the previous test with a NodePool that allows only one node: scheduling the pod has priority over the
-/// slot.
+/// The same problem as in the previous test, with a NodePool that allows only one node: scheduling the pod has priority
+/// over keeping the reservation slot.
 #[test]
 fn reservation_is_dropped_before_pod_is_unschedulable() {
     let types = vec![with_reserved("four", 4, &["a"], 0.2, vec![reserved("a", Some("cr-1"), 1)])];
@@ -230,8 +232,8 @@ fn reservation_is_dropped_before_pod_is_unschedulable() {
     }
 }
 
-/// More pods would need a larger type without a reservation: the reserved node is filled, then another node
-/// is opened.
+/// With more pods, the node would need a larger instance type, which has no reservation. So the reserved node is
+/// filled, then another node is opened.
 #[test]
 fn reserved_node_stays_within_its_reservation() {
     let types = vec![
@@ -240,10 +242,10 @@ fn reserved_node_stays_within_its_reservation() {
     ];
     let problem = problem(types, vec![(pod("web", 900), 6)]);
     let strict = plan(&problem, Mode::Compat, ReservedMode::Strict);
-    // Two pods fill the reserved node; the others could use another small node, so they wait.
+    // Two pods fill the reserved node. The other pods could use another small node with a reservation, so they wait.
     assert_eq!(split(&problem, &strict), (1, 0));
     assert_eq!(unschedulable(&strict)[&0], vec![Reason::ReservationFull; 4]);
-    // Once the reservation is used up, provisioning launches other nodes for the remaining pods.
+    // When no slot is left, provisioning launches unreserved nodes for the remaining pods.
     let ended = plan(&problem, Mode::Compat, ReservedMode::Exhaust);
     assert_eq!(split(&problem, &ended), (1, 1));
     let simulated = plan(&problem, Mode::Compat, ReservedMode::Fallback);
@@ -253,7 +255,8 @@ fn reserved_node_stays_within_its_reservation() {
     assert!(priced.price_per_hour < simulated.price_per_hour);
 }
 
-/// Nodes that could use the slots of several zones share them, whether pods require a zone or not.
+/// Nodes that may launch in several zones can use the reservation slots of each zone, whether their pods require a zone
+/// or not.
 #[test]
 fn nodes_use_reservations_of_all_zones() {
     let zones = ["a", "b"];
@@ -268,11 +271,11 @@ fn nodes_use_reservations_of_all_zones() {
     };
     let alone = problem(make(), vec![(pod("web", 1500), 1)]);
     let undecided = problem(make(), vec![(pod("web", 1500), 2)]);
-    // The zone of each node is decided, so each holds its own slot.
+    // Each node has a decided zone, so each holds its own reservation slot.
     let decided = problem(make(), vec![(in_zone("a"), 1), (in_zone("b"), 1)]);
-    // The first node can use either slot, the second only one.
+    // The first node can use either of two reservation slots, the second node only one of them.
     let half_decided = problem(make(), vec![(pod("web", 1600), 1), (in_zone("a"), 1)]);
-    // There is one slot for two nodes in its zone.
+    // Two nodes need the only reservation slot of their zone.
     let crowded = problem(make(), vec![(in_zone("a"), 2)]);
     for mode in MODES {
         let plan_of = |problem: &Problem, reserved_mode| plan(problem, mode, reserved_mode);
@@ -288,7 +291,7 @@ fn nodes_use_reservations_of_all_zones() {
     }
 }
 
-/// A pod that joins a node and requires a zone releases the slot of the other zone for the next node.
+/// A pod that requires a zone joins a node; the reservation slot of the other zone becomes free for the next node.
 #[test]
 fn released_slot_is_used() {
     let both = vec![reserved("a", Some("cr-a"), 1), reserved("b", Some("cr-b"), 1)];

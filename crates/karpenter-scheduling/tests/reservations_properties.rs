@@ -1,4 +1,5 @@
-//! Property tests: plans remain valid when some instance types have reservations, whatever their capacity and the mode.
+//! Property tests of capacity reservations: plans remain valid if some instance types have reservations, whatever their
+//! number of slots and the mode.
 
 #[path = "support/builders.rs"]
 mod builders;
@@ -28,7 +29,7 @@ fn config() -> Config {
     }
 }
 
-/// Gives every second type a reserved offering per zone, with the capacities of the list in turn.
+/// Gives every second instance type a reserved offering in each zone; the numbers of slots come from `rooms` in turn.
 fn with_reservations(mut problem: Problem, rooms: &[u32], are_named: bool) -> Problem {
     let mut given = 0;
     for catalog in &mut problem.catalogs {

@@ -1,5 +1,5 @@
-//! Tests that a matching assigns slots of reservations to planned nodes: every slot that a pod could use is used before
-//! other capacity, whatever label the provider uses for reservations.
+//! Tests of the assignment of reservation slots to planned nodes: every slot that a pod could use is used before other
+//! capacity, whatever label the provider uses for reservations.
 
 #[path = "support/builders.rs"]
 mod builders;
@@ -24,7 +24,7 @@ const MODES: [Mode; 2] = [Mode::Compat, Mode::Cost];
 const ZONES: [&str; 3] = ["a", "b", "c"];
 const OTHER_LABEL: &str = "example.com/reservation";
 
-/// A reserved offering; the label of the provider identifies the reservation.
+/// A reserved offering; the provider's label `label` with value `id` identifies the reservation.
 fn slot(label: &str, zone: &str, id: &str, slots: u32) -> Offering {
     let mut offering = offering(zone, CAPACITY_TYPE_RESERVED, 0.000_000_01);
     offering.requirements.add(wants(label, &[id]));
@@ -84,8 +84,8 @@ fn apart(cpu_millis: i64, zones: &[&str]) -> PodSpec {
     spec
 }
 
-/// Two nodes could use either of two slots; a third fits only on a small instance type. Near the limit of the NodePool
-/// a node is limited to the size of the reservation that is assigned to it.
+/// Two nodes could use either of two slots; a third node fits only on a small instance type. Near the limit of the
+/// NodePool, a node is limited to the instance types of the reservation that it is assigned to.
 #[test]
 fn slots_of_different_sizes_are_used_near_the_pool_limit() {
     let label = AWS_CAPACITY_RESERVATION_ID;
@@ -137,7 +137,7 @@ fn every_slot_of_three_reservations_of_one_pool_is_used() {
     }
 }
 
-/// The larger pod is placed first and could use either slot; the other has no choice.
+/// The larger pod is placed first and could use either reservation slot; the other pod can use only one of them.
 #[test]
 fn node_with_choice_leaves_slot_to_node_without() {
     let types = vec![
@@ -151,7 +151,8 @@ fn node_with_choice_leaves_slot_to_node_without() {
     }
 }
 
-/// Pods use slots that are already paid for even if a node that exists for other pods has capacity.
+/// Pods are placed on reservation slots that are already paid for, even if a node launched for other pods has free
+/// capacity.
 #[test]
 fn cost_mode_fills_reserved_slots_first() {
     let types = vec![
@@ -165,7 +166,7 @@ fn cost_mode_fills_reserved_slots_first() {
     assert_eq!(launched(&problem, &plan), (1, 1, 10));
 }
 
-/// Spare slots are additional choices for a launch, each for one node only.
+/// Free reservation slots are additional choices for launches; each is listed by one NodeClaim only.
 #[test]
 fn spare_slot_is_listed_by_one_claim() {
     let slots = vec![slot(OTHER_LABEL, "a", "r-1", 1), slot(OTHER_LABEL, "b", "r-2", 2)];
@@ -181,12 +182,13 @@ fn spare_slot_is_listed_by_one_claim() {
     }
 }
 
-/// An instance type, a zone, and the number of slots.
+/// A reservation: instance type, zone, and number of slots.
 type Held = (usize, usize, u32);
-/// Whether the pod is large, and its allowed zones.
+/// A pod: whether it is large, and the zones that it allows.
 type Wanted = (bool, [bool; 3]);
 
-/// The maximum number of slots that pods with one node each can use, and the least price of the others.
+/// The maximum number of reservation slots that the pods can use, one pod per node, and then the lowest price for the
+/// pods without a slot. Tries all assignments.
 fn best(pods: &[Wanted], held: &mut [Held]) -> (usize, i64) {
     let Some((pod, rest)) = pods.split_first() else { return (0, 0) };
     let (is_large, zones) = *pod;

@@ -1,4 +1,4 @@
-//! Tests of hostname spread in cost mode: skew is counted over existing hosts, as kube-scheduler does.
+//! Tests of hostname spread in cost mode, which computes skew over existing hosts, as kube-scheduler does.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ fn pods(name: &str, count: u32, cpu_millis: i64, min_domains: Option<u32>, sprea
     sized(name, count, (cpu_millis, memory_mib), spread.then_some((1, min_domains)))
 }
 
-/// Pods with cpu and MiB, and `maxSkew` and `minDomains` of their hostname spread.
+/// Pods with requests in millicores and MiB, and a hostname spread with `maxSkew` and `minDomains`.
 fn sized(
     name: &str,
     count: u32,
@@ -116,7 +116,7 @@ fn several_spreads_share_hosts_evenly() {
     assert!(cost.new_nodes.len() < 40, "{} nodes", cost.new_nodes.len());
 }
 
-/// The problem with instance types of only some sizes.
+/// The problem with only those instance types whose number of CPUs is in `cpus`.
 fn with_cpus(mut problem: Problem, cpus: std::ops::RangeInclusive<i64>) -> Problem {
     let mut types = (*problem.catalogs[0]).clone();
     types.retain(|of| cpus.contains(&(of.capacity.get("cpu") / 1000)));
@@ -134,14 +134,14 @@ fn bound_includes_hostname_spread() {
     let problem = with_cpus(problem(pods(Some((1, None)))), 1..=32);
     for mode in [Mode::Compat, Mode::Cost] {
         let plan = plan(&problem, mode);
-        // The cheapest possible fleet costs 74.367: 554 nodes with at most one of the small pods each.
+        // The cheapest possible fleet costs 74.367 per hour: 554 nodes, each with at most one of the small pods.
         assert!((74.3..74.367_5).contains(&plan.lower_bound_per_hour), "{}", plan.lower_bound_per_hour);
     }
 }
 
 #[test]
 fn limits_of_many_spreads_do_not_lower_the_bound() {
-    // Each of forty equal Deployments has a limit of its own.
+    // Forty equal Deployments; the limit per node applies to each of them separately.
     let mut pods: Vec<PodGroup> =
         (0..40).map(|number| sized(&format!("app-{number}"), 3, (250, 512), Some((1, None)))).collect();
     pods.push(sized("batch", 200, (3500, 28 << 10), None));

@@ -1,4 +1,4 @@
-//! Tests of simulations whose outcomes are known by hand.
+//! Tests of simulations whose outcomes were worked out by hand.
 
 #[path = "support/builders.rs"]
 mod builders;
@@ -34,7 +34,7 @@ fn request<'a>(
     }
 }
 
-/// Two nodes of 4 cpus: one with a pod of 3 that may move, one with a pod of 3 that may not.
+/// Two nodes of 4 CPUs, each with a pod of 3 CPUs; one of these pods may move, the other may not.
 fn two_nodes() -> Problem {
     let mut problem = world();
     problem.nodes = vec![node("a", "zone-a", 4), node("b", "zone-a", 4)];
@@ -88,7 +88,7 @@ fn committed_node_accepts_moves_and_keeps_its_pods() {
     assert!(simulator.node(0).is_none());
     let arrived = simulator.node(2).map(|node| (node.pods.len(), node.pods[0].mobility, node.price_per_hour));
     assert_eq!(arrived, Some((1, Mobility::Blocked, Some(0.2))));
-    // 900m are left: 4 cpus minus 0.1 overhead and 3 of the pod.
+    // The new node has 900m left: 4 CPUs minus 0.1 overhead and the pod's 3 CPUs.
     assert_eq!(simulator.free(2).map(|free| free.get("cpu")), Some(900));
     let outcome = simulator.simulate(&request(&[1], &nothing));
     assert_eq!(outcome.plan.existing.iter().map(|placed| placed.node).collect::<Vec<_>>(), [2]);
@@ -112,7 +112,7 @@ fn no_column_is_worth_more_than_its_node_at_dual_prices() {
     let price = schedule(&problem).price_per_hour;
     assert!(value.lower_bound_per_hour > 0.0 && value.lower_bound_per_hour <= price + 1e-9);
     assert!(total <= price + 1e-9, "{total} {price}");
-    // A small node (1.9 cpus for 0.1 an hour) holds one big pod, or six small ones.
+    // A small node (1.9 CPUs for 0.1 an hour) holds one large pod or six small ones.
     assert!(value.dual_price_per_spec[0] <= 0.1 + 1e-9 && value.dual_price_per_spec[1] * 6.0 <= 0.1 + 1e-9);
     let huge = [(Arc::new(pod("huge", 900_000)), 1)];
     assert_eq!(dual_prices(&problem, &huge, 1_000).dual_price_per_spec, [0.0]);
@@ -121,7 +121,8 @@ fn no_column_is_worth_more_than_its_node_at_dual_prices() {
 #[test]
 fn dual_bound_includes_hostname_spread() {
     let mut problem = world();
-    // A node with one or two big pods has no capacity for a small one, so no node may hold two small ones.
+    // A node with one or two large pods has no capacity for a small one, so by the spread no node may hold two small
+    // ones.
     let spread = PodSpec { spread: vec![builders::spread(HOSTNAME, "small", 1)], ..pod("small", 300) };
     let big = Arc::new(pod("big", 1850));
     let bound = |small: PodSpec| {
@@ -143,11 +144,11 @@ fn dual_bound_includes_spread_share_and_nodes_above_it() {
         |problem: &Problem| dual_prices(problem, &[(spec.clone(), 3)], 1_000).lower_bound_per_hour;
     let three = 3.0 * 0.1;
     assert!((bound_of_three(&problem) - three).abs() < 1e-3, "{}", bound_of_three(&problem));
-    // kube-scheduler has bound all of them to one node, which may stay.
+    // kube-scheduler bound all pods of the spread to one node, which may stay.
     problem.nodes = vec![node("crowded", "zone-a", 2)];
     problem.nodes[0].pods = vec![builders::bound((*spec).clone()); 3];
     assert!(bound_of_three(&problem) <= 0.1 + 1e-9, "{}", bound_of_three(&problem));
-    // If the spread counts thirty pods, three may share a node; pending pods count too.
+    // If the spread counts thirty pods, three may share a node; pending pods are counted as well.
     problem.nodes.clear();
     problem.pods = vec![builders::group("web", (*spec).clone(), 27 + 3)];
     assert!(bound_of_three(&problem) <= 0.1 + 1e-9, "{}", bound_of_three(&problem));
@@ -184,8 +185,8 @@ fn spread_pods_prefer_vacated_zones() {
         zones.sort();
         zones
     };
-    // One pod has to return: otherwise the zone would have none. For the other all zones are equal, and the
-    // first has capacity.
+    // One of the two pods has to return to its zone, which would otherwise have none. For the other pod all zones are
+    // equal, and the first zone has capacity.
     assert_eq!(arrivals(false), ["zone-a", "zone-c"]);
     assert_eq!(arrivals(true), ["zone-c", "zone-c"]);
 }

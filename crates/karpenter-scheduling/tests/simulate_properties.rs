@@ -1,5 +1,5 @@
-//! Property tests: a simulation has the same outcome as a plan of the rebuilt problem: in any order, from any number of
-//! threads, and also after commits.
+//! Property tests of the simulator: a simulation has the same outcome as planning the rebuilt problem, whatever the
+//! order of simulations and the number of threads, and after commits as well.
 
 #[path = "support/builders.rs"]
 mod builders;
@@ -33,7 +33,7 @@ fn config() -> Config {
     }
 }
 
-/// Gives bound pods a mobility, and makes some of them pods of the pending Deployments.
+/// Gives bound pods a mobility, and lets some of them belong to the pending Deployments.
 fn with_movers(mut problem: Problem, salt: usize) -> Problem {
     let specs: Vec<_> = problem.pods.iter().map(|group| group.spec.clone()).collect();
     for (node, data) in problem.nodes.iter_mut().enumerate() {
@@ -194,8 +194,7 @@ proptest! {
         sets in prop::collection::vec((any::<u16>(), any::<bool>()), 2..4),
     ) {
         let mut recipe = recipe;
-        // The limits are removed, because what a removed node returns to a limit is known to the provider and not to
-        // the problem.
+        // Limits are removed, because the problem does not say how much of a limit a removed node gives back.
         recipe.pools.iter_mut().for_each(|pool| (pool.cpu_limit, pool.node_limit) = (None, None));
         let problem = with_movers(recipe.build(), salt);
         let mut simulator = Simulator::new(&problem);
@@ -211,7 +210,7 @@ proptest! {
             let first_new = simulator.node_count();
             let new = simulator.commit(&request, &outcome);
             prop_assert_eq!(new, first_new..first_new + outcome.plan.new_nodes.len());
-            // The fork did not change.
+            // The commit did not change the fork.
             prop_assert_eq!(simulated(&fork, &request), summary_of(&fork, &outcome));
             let now = present_problem(&simulator, &waiting_before);
             let present: Vec<usize> =
@@ -227,7 +226,7 @@ proptest! {
     }
 }
 
-/// Pods of each group that are still pending.
+/// For each group: the number of pods that are still pending.
 fn waiting(problem: &Problem, outcome: &Outcome) -> Vec<u32> {
     let mut left = vec![0; problem.pods.len()];
     for one in &outcome.plan.unschedulable {
@@ -238,7 +237,7 @@ fn waiting(problem: &Problem, outcome: &Outcome) -> Vec<u32> {
     left
 }
 
-/// The cluster of the simulator as a problem.
+/// The current cluster of the simulator, as a problem.
 fn present_problem(simulator: &Simulator<'_>, waiting: &[u32]) -> Problem {
     let mut problem = simulator.problem().clone();
     problem.nodes = (0..simulator.node_count()).filter_map(|node| simulator.node(node).cloned()).collect();
@@ -249,7 +248,7 @@ fn present_problem(simulator: &Simulator<'_>, waiting: &[u32]) -> Problem {
     problem
 }
 
-/// Replaces node indexes by positions among the nodes that are not removed.
+/// Replaces node indexes by the index among the nodes that are not removed.
 fn renamed(mut summary: Summary, present: &[usize]) -> Summary {
     let position = |node: usize| present.binary_search(&node).unwrap_or(usize::MAX);
     summary.existing = summary.existing.into_iter().map(|(node, pods)| (position(node), pods)).collect();

@@ -1,5 +1,5 @@
-//! Measures the duration of one simulation on a large fragmented fleet. It prints figures, so it runs only on request:
-//! `cargo test -p karpenter-scheduling --test simulate_speed -- --ignored --nocapture`.
+//! Measures how long one simulation takes on a large fragmented fleet. The test prints figures, so it is ignored by
+//! default. To run it: `cargo test -p karpenter-scheduling --test simulate_speed -- --ignored --nocapture`.
 
 #[path = "support/builders.rs"]
 mod builders;
@@ -47,8 +47,8 @@ fn capped_pool(name: &str) -> NodePool {
     pool
 }
 
-/// Forty shapes. With `constrained` each shape spreads over zones and every third has anti-affinity to its own
-/// pods on the same node. With several NodePools each shape belongs to one of them.
+/// Pods of forty shapes. With `constrained`, each shape spreads over zones, and every third has anti-affinity between
+/// its own pods on the same node. With several NodePools, each shape requires one of them.
 fn pods(count: u32, pools: usize, constrained: bool) -> Vec<PodGroup> {
     const CPU: [i64; 15] = [50, 100, 200, 250, 300, 500, 500, 750, 1000, 1000, 1500, 2000, 2000, 3000, 4000];
     const HALF_GIB_PER_CORE: [i64; 13] = [1, 2, 2, 4, 4, 6, 8, 8, 12, 16, 16, 24, 32];
@@ -80,8 +80,8 @@ fn pods(count: u32, pools: usize, constrained: bool) -> Vec<PodGroup> {
         .collect()
 }
 
-/// A fleet packed by compat mode, from which two fifths of the pods are then deleted, unevenly distributed over the
-/// nodes. A full fleet keeps its pods, so that nearly every simulation needs new nodes.
+/// A fleet packed by compat mode, from which two fifths of the pods are then deleted, unevenly over the nodes. With
+/// `is_full`, no pods are deleted, so nearly every simulation needs new nodes.
 fn fleet(pod_count: u32, pools: usize, constrained: bool, is_full: bool) -> Problem {
     let types = Arc::new(aws::catalog().resolve(&AwsNodeClass::default()));
     let empty = Problem {

@@ -1,5 +1,6 @@
-//! Tests of pods that a spread counts although they do not have the spread, on nodes whose eligibility for the spread
-//! is undecided at first. A plan must not rely on a count that the launch, another pod or a repacking can change.
+//! Tests of pods that a spread counts although they do not state it, on nodes for which it is undecided at first
+//! whether the spread counts them. A plan must not rely on a count that the launch, another pod or a repacking can
+//! change.
 
 #[path = "support/builders.rs"]
 mod builders;
@@ -18,7 +19,7 @@ fn pool_of(name: &str, capacity_types: &[&str]) -> NodePool {
     NodePool { requirements, ..pool(name) }
 }
 
-/// Adds a full node; it exists so that its domain counts in every plan.
+/// Adds an existing node without free capacity, so that its domain counts in every plan.
 fn full_spot_node(zone: &str, arch: &str) -> Node {
     let mut full = node("full", zone, 0);
     full.labels.insert(CAPACITY_TYPE.into(), CAPACITY_TYPE_SPOT.into());
@@ -56,7 +57,7 @@ fn node_with_undecided_architecture_does_not_count() {
     ];
     problem.nodes = vec![full_spot_node(ZONES[0], "arm64")];
     problem.pods = vec![
-        // This pod fills its node, so that no pod with the spread decides the architecture.
+        // This pod fills its node, so no pod with the spread can decide the node's architecture.
         group("plain", small("web", 3900), 1),
         group(
             "spread",

@@ -1,5 +1,5 @@
-//! Tests of the number of pods of a hard hostname spread on one node: `maxSkew`, or a share of all pods that the spread
-//! counts.
+//! Tests of the maximum number of pods of a hard hostname spread on one node: `maxSkew`, or a share of all pods that
+//! the spread counts, whichever is more.
 
 #[path = "support/builders.rs"]
 mod builders;
@@ -34,7 +34,7 @@ fn with_share(mut problem: Problem, percent: u8) -> Problem {
     problem
 }
 
-/// Plans the problem, and checks that the plan is valid, complete and not below its lower bound.
+/// Plans the problem and checks the plan: it is valid, places all pods, and does not cost less than its lower bound.
 #[track_caller]
 fn planned(problem: &Problem) -> Plan {
     let plan = schedule(problem);
@@ -64,7 +64,7 @@ fn three_replicas_get_three_nodes() {
 fn five_hundred_replicas_use_at_least_ten_nodes() {
     let counts = per_node(&planned(&problem(vec![spreading("web", 500, 1)])));
     assert!(counts.len() >= 10 && counts[0] <= 50, "{counts:?}");
-    // If the price of a node does not depend on its pods, there are ten nodes, the minimum.
+    // All nodes have the same price, whatever number of pods they hold, so the plan has the minimum of ten nodes.
     let mut large = problem(vec![spreading("web", 500, 1)]);
     large.catalogs = vec![vec![instance_type("large", 8, &ZONES, 0.4)].into()];
     let plan = planned(&large);
@@ -107,7 +107,7 @@ fn share_of_pool_overrides_option() {
     let mut strict = with_share(problem(vec![spreading("web", 40, 1)]), 100);
     strict.pools[0].hostname_spread_share = Some(share(0));
     assert_eq!(per_node(&planned(&strict)).len(), 40);
-    // If both NodePools are allowed, the one that lets pods share nodes is used, because it is cheaper.
+    // If both NodePools are allowed, the planner uses the one that lets pods share nodes, because that is cheaper.
     let mut either = strict;
     either.pools.push(karpenter_model::problem::NodePool {
         hostname_spread_share: Some(share(50)),
@@ -121,15 +121,15 @@ fn share_of_pool_overrides_option() {
 
 #[test]
 fn bound_pods_count_towards_the_share_and_the_limit_of_their_node() {
-    // Two replicas are bound to one node. Two more are placed elsewhere, one per node: 10 % of four pods are
-    // one.
+    // Two replicas are bound to one node. Two more are placed on other nodes, one per node, because 10 % of four pods,
+    // rounded up, is one.
     let group = spreading("web", 2, 1);
     let mut crowded = problem(vec![group.clone()]);
     crowded.nodes = vec![node("crowded", "zone-a", 4)];
     crowded.nodes[0].pods = vec![bound((*group.spec).clone()), bound((*group.spec).clone())];
     let plan = planned(&crowded);
     assert_eq!((plan.existing.len(), per_node(&plan)), (0, vec![1, 1]));
-    // Twenty pods count, so two may share a node; 18 of them are pending.
+    // The spread counts twenty pods (18 of them pending), so two may share a node.
     let mut many = problem(vec![spreading("web", 18, 1)]);
     many.nodes = crowded.nodes.clone();
     assert_eq!(per_node(&planned(&many)), [2; 9]);
@@ -203,7 +203,7 @@ fn validator_rejects_plans_above_the_share() {
 
 #[test]
 fn existing_node_above_the_share_is_no_violation() {
-    // The plan is not responsible for the bound pods, but must not add pods to their node.
+    // Bound pods may exceed the maximum, but the plan must not add pods to their node.
     let group = spreading("web", 1, 1);
     let mut problem = problem(vec![group.clone()]);
     problem.nodes = vec![node("crowded", "zone-a", 8)];

@@ -1,4 +1,4 @@
-//! Tests that the validator reports every kind of violation: each test starts from a valid plan and changes one thing.
+//! Tests that the validator reports every kind of violation: each test takes a valid plan and changes one thing.
 
 #[path = "support/builders.rs"]
 mod builders;
@@ -45,7 +45,7 @@ macro_rules! assert_only {
     };
 }
 
-/// Three one-CPU pods on one medium node, with large as another option.
+/// Three pods of one CPU on one medium node; the large instance type is another option.
 fn web() -> (Problem, Plan) {
     web_like(|_| {})
 }
@@ -129,7 +129,7 @@ fn node_without_pods_is_reported() {
 
 // The binding order.
 
-/// Two pods on a planned node, one on an existing node, bound one after another.
+/// Two pods on a planned node and one on an existing node, with a binding order.
 fn ordered() -> (Problem, Plan) {
     let mut problem = world();
     problem.pods = vec![group("web", pod("web", 500), 3)];
@@ -408,8 +408,8 @@ fn exceeded_reservation_is_reported() {
     assert_only!(problem, both, Violation::ReservationExceeded { capacity: 1, used: 2, .. });
 }
 
-/// Each node is planned into a reservation of its own, but either launch could use the one that both claims
-/// allow.
+/// Each of two nodes is planned into its own reservation, but both NodeClaims allow one of the reservations, so either
+/// launch could take its slot.
 #[test]
 fn contested_reservation_is_reported() {
     let mut problem = world();
@@ -609,7 +609,7 @@ fn host_port_conflict_with_daemon_is_reported() {
     assert_only!(problem, plan(vec![node]), Violation::HostPortConflict { port: 80, .. });
 }
 
-/// Three one-CPU pods on an existing node with four CPUs.
+/// Three pods of one CPU on an existing node with four CPUs.
 fn on_existing(change_pod: impl FnOnce(&mut PodSpec)) -> (Problem, Plan) {
     let mut problem = world();
     let mut spec = pod("web", 1000);
@@ -643,7 +643,7 @@ fn expected_daemons_count_on_existing_nodes() {
     Arc::make_mut(&mut agent.spec).requests.set("memory", 1);
     problem.daemons = vec![agent.clone()];
     assert_only!(problem, plan, Violation::ExistingNodeOverfull { free: 2900, .. });
-    // A DaemonSet pod that is already bound is not counted twice.
+    // The requests of a DaemonSet pod that is already bound are not counted a second time.
     let mut present = bound((*agent.spec).clone());
     Arc::make_mut(&mut present.spec).requests.set("cpu", 900);
     present.is_daemon = true;

@@ -1,4 +1,5 @@
-//! Tests that the validator checks topology like kube-scheduler: in some order of the pods, every pod must be accepted.
+//! Tests that the validator checks topology like kube-scheduler: there must be an order of the pods in which each is
+//! accepted.
 
 #[path = "support/builders.rs"]
 mod builders;
@@ -36,11 +37,10 @@ macro_rules! assert_all {
     };
 }
 
-/// One class of pods, with a number of pods on a large node in each of the listed zones (a zone may occur
-/// twice).
+/// One class of pods, placed on large nodes. Each entry of `per_node` is a node: its zone and its number of pods.
 fn placed(change: impl FnOnce(&mut PodSpec), per_node: &[(&str, u32)]) -> (Problem, Plan) {
     let mut problem = world();
-    // Only kube-scheduler's rules apply, without a maximum share of a spread per node.
+    // The spread share is 100 %, so only kube-scheduler's rules limit the pods per node.
     problem.options.hostname_spread_share = SpreadShare::from_percent(100).expect("a share");
     let mut spec = pod("web", 500);
     change(&mut spec);
@@ -243,8 +243,7 @@ fn affinity_counts_only_its_namespaces() {
 
 #[test]
 fn unconstrained_pods_may_come_last() {
-    // The spread counts `extra`, but does not constrain it: its pods may accumulate after the others are
-    // placed.
+    // The spread counts `extra` but does not constrain it, so its pods may accumulate after the others are placed.
     let (mut problem, mut plan) = placed(zonal(1), &[("zone-a", 2), ("zone-b", 2)]);
     problem.pods.push(group("extra", pod("web", 100), 5));
     plan.new_nodes.push(launch(&problem, "zone-a", &[MEDIUM], &[run(1, 0, 5)]));
@@ -260,9 +259,9 @@ fn unconstrained_pods_may_come_first() {
     assert_valid(&problem, &builders::plan(plan.new_nodes));
 }
 
-/// Two groups whose spreads select the pods of each other, and one group that is counted but has no spread. In zone-b
-/// there are too many pods of `left` for `right`, in zone-a too many of `right` for `left`, so neither group can be
-/// bound first.
+/// Two groups whose spreads select each other's pods, and one group that the spreads count but that states none. In
+/// zone-b there are too many pods of `left` for the spread of `right`, in zone-a too many of `right` for the spread of
+/// `left`, so neither group can be bound completely before the other.
 fn crossed_spreads() -> (Problem, Plan, Vec<(PodRun, Place)>) {
     let spreading = |own: &str, over: &str| {
         let mut spec = pod(own, 100);
@@ -283,10 +282,10 @@ fn crossed_spreads() -> (Problem, Plan, Vec<(PodRun, Place)>) {
     let order = vec![
         (run(0, 1, 1), zone_b),
         (run(1, 0, 1), zone_a),
-        // After the next pod in zone-b, no pod of `right` could be placed there.
+        // If the next pod in zone-b came first, no pod of `right` could be placed there afterwards.
         (run(1, 3, 1), zone_b),
         (run(2, 0, 1), zone_b),
-        // After the next pod in zone-a, no pod of `left` could be placed there.
+        // If the next pod in zone-a came first, no pod of `left` could be placed there afterwards.
         (run(0, 0, 1), zone_a),
         (run(1, 1, 1), zone_a),
         (run(0, 2, 2), zone_b),
@@ -306,7 +305,7 @@ fn order_of_the_plan_is_tried() {
 fn crossed_spreads_need_a_valid_order() {
     let (problem, mut plan, order) = crossed_spreads();
     assert_all!(problem, plan, Violation::SpreadBroken { .. });
-    // This order has all pods of `left` before all pods of `right`.
+    // In this order, all pods of `left` come before all pods of `right`.
     plan.order = order;
     plan.order.sort_by_key(|(run, _)| run.group);
     assert_all!(problem, plan, Violation::SpreadBroken { .. });
@@ -314,7 +313,7 @@ fn crossed_spreads_need_a_valid_order() {
 
 #[test]
 fn order_is_checked_pod_by_pod() {
-    // At no position in the order can the fourth pod in zone-a be accepted.
+    // The skew forbids the fourth pod in zone-a at every position in the order.
     let (problem, mut plan) = placed(zonal(1), &[("zone-a", 4), ("zone-b", 2)]);
     plan.order =
         vec![(run(0, 0, 2), Place::New(0)), (run(0, 4, 2), Place::New(1)), (run(0, 2, 2), Place::New(0))];
@@ -326,7 +325,7 @@ fn pod_too_early_in_the_order_is_placed_later() {
     let (problem, mut plan) = placed(zonal(1), &[("zone-a", 3), ("zone-b", 3)]);
     plan.order = vec![(run(0, 0, 3), Place::New(0)), (run(0, 3, 3), Place::New(1))];
     assert_valid(&problem, &plan);
-    // The same case with an existing node.
+    // The plan of the previous case, with an existing node.
     let (mut problem, mut plan) = placed(zonal(1), &[("zone-a", 3), ("zone-b", 3)]);
     problem.nodes = vec![node("node-1", "zone-a", 4)];
     plan.new_nodes.remove(0);
@@ -359,7 +358,7 @@ fn anti_affinity_of_bound_pods_is_checked() {
     assert_all!(problem, plan, Violation::AntiAffinityBroken { .. });
     problem.nodes[0].pods[0].is_terminating = true;
     assert_valid(&problem, &plan);
-    // The same case with two planned pods.
+    // The plan of the previous case, with two planned pods.
     problem.nodes.clear();
     problem.pods.push(group("hermit", hermit, 1));
     plan.new_nodes.push(launch(&problem, "zone-a", &[SMALL], &[run(1, 0, 1)]));
@@ -389,8 +388,8 @@ fn undecided_zone_counts_as_every_zone_for_anti_affinity() {
 
 #[test]
 fn ninety_thousand_pods_are_replayed_in_single_steps() {
-    // Every pod depends on pods of the other zones and of every other node; a step per pod and node would
-    // take minutes.
+    // Every pod depends on pods of the other zones and of every other node. A search with one step per pod and node
+    // would take minutes.
     let per_node: Vec<(&str, u32)> = (0..6000).map(|index| (ZONES[index % 3], 15)).collect();
     let (problem, mut plan) = placed(
         |spec| {
@@ -401,7 +400,7 @@ fn ninety_thousand_pods_are_replayed_in_single_steps() {
         &per_node,
     );
     assert_valid(&problem, &plan);
-    // The same case with an order that alternates between the nodes pod by pod, and with one that fills node after
+    // The same plan with two binding orders: one alternates between the nodes pod by pod, the other fills node after
     // node.
     let runs = || plan.new_nodes.iter().enumerate().map(|(index, node)| (node.pods[0], Place::New(index)));
     let around: Vec<(PodRun, Place)> =

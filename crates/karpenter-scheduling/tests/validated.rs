@@ -1,5 +1,5 @@
-//! Tests that planner faults affect only the pods or the node concerned: with corrupted plans and panics, the rest is
-//! still planned.
+//! Tests that planner faults affect only the pods or the node concerned: even if plans are corrupted or the planner
+//! panics, the rest is planned.
 
 #[path = "support/builders.rs"]
 mod builders;
@@ -23,7 +23,7 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, RngSeed};
 use recipes::any_recipe;
 
-/// The real planner with injected faults.
+/// The real planner, with faults injected into its plans.
 struct Faulty<F> {
     goes_wrong: F,
     calls: AtomicUsize,
@@ -70,7 +70,7 @@ fn holds(problem: &Problem, plan: &Plan, index: usize, pod: &str) -> bool {
     names(problem, plan.new_nodes[index].pods.iter().copied()).contains(pod)
 }
 
-/// A problem with twenty pods that need a node each, and five that fit on an existing node.
+/// A problem with twenty pods that need one node each, and five pods that fit on an existing node.
 fn twenty_nodes(mode: Mode) -> Problem {
     let mut problem = world();
     problem.options.mode = mode;
@@ -131,7 +131,7 @@ fn fault_of_planned_node_affects_its_pods_only() {
     for (rule, corrupt) in corruptions {
         for mode in MODES {
             let problem = twenty_nodes(mode);
-            // The planner fails only for the node of one pod.
+            // The injected fault concerns only the node of one pod.
             let planner = faulty(|problem, plan| {
                 if let Some(node) =
                     (0..plan.new_nodes.len()).find(|node| holds(problem, plan, *node, "large-3"))
@@ -159,7 +159,7 @@ fn fault_of_existing_node_excludes_it() {
     for mode in MODES {
         let problem = twenty_nodes(mode);
         let planner = faulty(|problem, plan| {
-            // The corrupted plan exceeds the capacity of the existing node as long as any pod is placed there.
+            // As long as any pod is placed on the existing node, the corrupted plan exceeds its capacity.
             let Some(here) = plan.existing.iter().position(|one| &*problem.nodes[one.node].name == "here")
             else {
                 return Ok(());
@@ -242,7 +242,7 @@ fn panic_excludes_the_class_that_causes_it() {
         assert_eq!(placed(&problem, &planned.plan).len(), 5 + 39 * 2);
         assert!(matches!(planned.faults[0].cause, Cause::Panicked(_)));
 
-        // The pods were left out before, so one call in the requested mode is enough.
+        // The pods that caused the fault are left out from the start, so one call in the requested mode is enough.
         let planner = faulty(planner.goes_wrong);
         let again = plan_validated(&problem, &left_out, &planner);
         assert_eq!((again.mode, again.faults.len(), planner.calls.into_inner()), (mode, 0, 1));
@@ -271,7 +271,7 @@ fn config() -> Config {
     }
 }
 
-/// Corrupts one planned node in one of five ways.
+/// Corrupts one planned node of the plan in one of five ways.
 fn corrupt_one(plan: &mut Plan, kind: usize, which: usize) {
     let count = plan.new_nodes.len();
     if count == 0 {
@@ -290,13 +290,13 @@ fn corrupt_one(plan: &mut Plan, kind: usize, which: usize) {
     }
 }
 
-/// The maximum number of planner calls for one plan: cost mode, compat mode, and twice with pods left out.
+/// The maximum number of planner calls for one plan: one in cost mode, one in compat mode, and two with pods left out.
 const CALLS_MAX: usize = 4;
 
 proptest! {
     #![proptest_config(config())]
 
-    /// One planned node of every plan is corrupted. The plan that is returned must be safe.
+    /// One planned node of every plan is corrupted; the plan that is returned must be safe.
     #[test]
     fn plan_of_corrupting_planner_is_safe(
         recipe in any_recipe(), kind in 0..5usize, which in 0..8usize, in_cost_mode in any::<bool>(),
@@ -307,7 +307,7 @@ proptest! {
         prop_assert!(planner.calls.into_inner() <= CALLS_MAX);
     }
 
-    /// A corruption affects at most two nodes; all others must be launched.
+    /// A corruption affects at most two nodes; the returned plan must still launch all others.
     #[test]
     fn corrupted_node_does_not_affect_the_others(
         kind in 0..5usize, which in 0..20usize, in_cost_mode in any::<bool>(),

@@ -1,5 +1,5 @@
-//! User data of Amazon Linux 2 and of AMIs with its bootstrap script: a MIME archive with the custom parts first and
-//! the call of the script last.
+//! User data of Amazon Linux 2, and of AMIs with its bootstrap script: a MIME archive that has the custom parts first
+//! and, as the last part, the call of the script.
 //!
 //! Upstream: karpenter-provider-aws `pkg/providers/amifamily/bootstrap/eksbootstrap.go`.
 
@@ -18,7 +18,7 @@ pub(crate) fn render(input: &Input) -> Result<UserData, UserDataError> {
 }
 
 fn script(input: &Input) -> String {
-    // bootstrap.sh does not accept `=` between the name of an argument and its value.
+    // bootstrap.sh does not accept `=` between an argument's name and its value.
     let mut text = format!(
         "#!/bin/bash -xe\n\
          exec > >(tee /var/log/user-data.log|logger -t user-data -s 2>/dev/console) 2>&1\n\

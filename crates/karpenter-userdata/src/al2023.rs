@@ -1,5 +1,5 @@
-//! User data of Amazon Linux 2023: a MIME archive with the custom parts first and a NodeConfig for nodeadm last; the
-//! last part takes precedence for settings that both contain.
+//! User data of Amazon Linux 2023: a MIME archive that has the custom parts first and, as the last part, a NodeConfig
+//! for nodeadm. If a setting is in several parts, the last one takes precedence.
 //!
 //! Upstream: karpenter-provider-aws `pkg/providers/amifamily/bootstrap/nodeadm.go`.
 
@@ -53,14 +53,14 @@ fn node_config(input: &Input) -> Result<String, UserDataError> {
             "kubelet": kubelet,
         },
     });
-    // Block scalars are disabled, because they would fold long lines such as the list of labels.
+    // Block scalars are disabled, because they would break long lines such as the list of labels.
     let options = serde_saphyr::ser_options! { prefer_block_scalars: false };
     let yaml = serde_saphyr::to_string_with_options(&sorted(&document), options)
         .map_err(|error| UserDataError::Write { reason: error.to_string() })?;
     Ok(format!("# Karpenter Generated NodeConfig\n{yaml}"))
 }
 
-/// The kubelet configuration of the user, with the settings that are resolved per instance replaced.
+/// The user's kubelet configuration, in which the settings that are resolved for each instance type are replaced.
 fn kubelet_config(input: &Input) -> Map<String, Value> {
     let Kubelet { raw, cluster_dns, max_pods, system_reserved, kube_reserved, .. } = &input.kubelet;
     let mut config = raw.clone();
@@ -68,7 +68,8 @@ fn kubelet_config(input: &Input) -> Map<String, Value> {
         if is_resolved {
             config.insert(key.to_owned(), value);
         } else if config.get(key).is_some_and(|written| !is_empty(written)) {
-            // The user's value is an expression without a result, so it is removed: the kubelet must not get it.
+            // The user's value is an expression that has no value for this instance type. It is removed, because the
+            // kubelet must not get the expression.
             config.remove(key);
         }
     };
@@ -103,7 +104,7 @@ fn one_line_base64(bundle: &str) -> Result<String, UserDataError> {
     Ok(STANDARD.encode(bytes))
 }
 
-/// Sorts keys at every depth; the order of `serde_json` maps depends on its features.
+/// Sorts the keys of maps at every depth, because the order of `serde_json` maps depends on that crate's features.
 fn sorted(value: &Value) -> Value {
     match value {
         Value::Array(items) => items.iter().map(sorted).collect(),
@@ -116,8 +117,8 @@ fn sorted(value: &Value) -> Value {
     }
 }
 
-/// Whether the first document of the text is a mapping. A document that contains only comments counts
-/// as an empty mapping and has no effect.
+/// Whether the first YAML document of the text is a mapping. A document that contains only comments counts as an empty
+/// mapping, which has no effect.
 fn is_yaml_mapping(text: &str) -> bool {
     let first = first_document(text);
     let parsed = serde_saphyr::from_str::<Value>(first);

@@ -1,7 +1,8 @@
-//! User data of Bottlerocket: TOML settings. Custom settings are kept; those that the cluster requires overwrite them.
+//! User data of Bottlerocket, which consists of TOML settings. Custom settings are kept; settings that the cluster
+//! requires overwrite them.
 //!
-//! `settings.kubernetes` is rebuilt from known settings (`schema`); others are dropped with a warning, because Bottlerocket
-//! does not boot with an unknown setting.
+//! `settings.kubernetes` is built from the settings that `schema` knows. Others are dropped with a warning, because
+//! Bottlerocket does not boot with an unknown setting.
 //!
 //! Upstream: karpenter-provider-aws `pkg/providers/amifamily/bootstrap/bottlerocket.go`.
 
@@ -37,7 +38,8 @@ pub(crate) fn render(input: &Input) -> Result<UserData, UserDataError> {
 
 fn parse(text: &str) -> Result<Table, UserDataError> {
     text.parse::<Table>().map_err(|error| {
-        // Only the position is reported: the library's message quotes the line, and user data may contain secrets.
+        // The error states only the position. The library's message would quote the line, and user data may contain
+        // secrets.
         let start = error.span().map_or(0, |span| span.start.min(text.len()));
         let line = text.as_bytes()[..start].iter().filter(|byte| **byte == b'\n').count() + 1;
         UserDataError::Toml { line, reason: error.message().to_owned() }
@@ -58,7 +60,7 @@ fn overwrite(kubernetes: &mut Table, input: &Input) {
     overwrite_kubelet(kubelet, &mut set);
     match &input.ca_bundle {
         Some(bundle) => set("cluster-certificate", Some(text(bundle))),
-        // A custom certificate is removed, because it would be that of another cluster.
+        // A custom CA certificate is removed, because it would be that of another cluster.
         None => {
             kubernetes.remove("cluster-certificate");
         }
@@ -74,7 +76,7 @@ fn overwrite_kubelet(kubelet: &Kubelet, set: &mut impl FnMut(&str, Option<Value>
     set("eviction-soft", texts(&kubelet.eviction_soft));
     set("eviction-soft-grace-period", texts(&kubelet.eviction_soft_grace_period));
     set("eviction-max-pod-grace-period", kubelet.eviction_max_pod_grace_period_seconds.map(integer));
-    // Bottlerocket requires percentages as strings.
+    // Bottlerocket accepts percentages only as strings.
     set(
         "image-gc-high-threshold-percent",
         kubelet.image_gc_high_threshold_percent.map(|percent| text(percent.to_string())),
@@ -96,7 +98,8 @@ fn merge_labels(kubernetes: &mut Table, input: &Input) {
     }
 }
 
-/// Replaces custom taints: a taint that the NodeClaim does not have would prevent initialization of the node.
+/// Replaces custom taints by those of the NodeClaim. A taint that the NodeClaim does not have would prevent the
+/// initialization of the node.
 fn write_taints(kubernetes: &mut Table, input: &Input) {
     kubernetes.remove("node-taints");
     let mut by_key = Table::new();
@@ -121,7 +124,7 @@ fn bootstrap_commands(
         schema::known_map(written, "settings.bootstrap-commands", schema::BOOTSTRAP_COMMAND, unknown)?;
     if input.instance_store_raid0 {
         let bind = ["apiclient", "ephemeral-storage", "bind"];
-        // From version 1.46.0 on, AMIs choose the directories themselves.
+        // From version 1.46.0 on, the AMI chooses the directories by itself.
         let directories = ["--dirs", "/var/lib/containerd", "/var/lib/kubelet", "/var/log/pods"];
         let version = input.ami_version.as_deref().unwrap_or_default();
         let bind: Vec<Value> = match version::binds_by_default(version) {

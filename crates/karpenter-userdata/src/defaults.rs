@@ -1,4 +1,4 @@
-//! Defaults of a launch per AMI family, and kubelet features that the family's bootstrap supports.
+//! Default launch settings of each AMI family, and the kubelet features that the family's bootstrap supports.
 //!
 //! Upstream: karpenter-provider-aws `pkg/providers/amifamily/resolver.go`.
 
@@ -7,16 +7,17 @@ use karpenter_model::quantity::Quantity;
 
 use crate::AmiFamily;
 
-/// Features of an AMI family.
+/// Which features an AMI family has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FeatureFlags {
-    /// Whether the memory reserved for the kubelet follows the ENI limit of pods, not the configured number of pods.
+    /// Whether the memory reserved for the kubelet depends on the number of pods that ENIs allow, instead of the
+    /// configured number of pods.
     pub uses_eni_limited_memory_overhead: bool,
     pub pods_per_core: bool,
-    /// Whether ENIs limit the number of pods.
+    /// Whether ENIs (network interfaces) limit the number of pods.
     pub supports_eni_limited_pod_density: bool,
-    /// Whether every field of the kubelet configuration is supported; otherwise only those with a flag or a setting
-    /// are.
+    /// Whether every field of the kubelet configuration is supported. Otherwise, a field is supported only if it has a
+    /// command line flag or a Bottlerocket setting.
     pub supports_arbitrary_kubelet_config: bool,
 }
 
@@ -34,7 +35,7 @@ impl FeatureFlags {
     }
 }
 
-/// A volume of an instance whose node class has no `blockDeviceMappings`. All are encrypted.
+/// A volume of an instance whose node class has no `blockDeviceMappings`. All such volumes are encrypted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DefaultBlockDevice {
     pub device_name: &'static str,
@@ -49,7 +50,7 @@ impl DefaultBlockDevice {
     }
 }
 
-/// The default volumes of a family. Empty for custom AMIs: EC2 uses the mappings of the AMI.
+/// The default volumes of an AMI family. For custom AMIs the list is empty, because EC2 uses the AMI's own mappings.
 pub fn block_devices(family: AmiFamily) -> Vec<DefaultBlockDevice> {
     let device = |(device_name, volume_size_gib): &(&'static str, i64)| DefaultBlockDevice {
         device_name,
@@ -60,17 +61,18 @@ pub fn block_devices(family: AmiFamily) -> Vec<DefaultBlockDevice> {
     family.default_volumes().iter().map(device).collect()
 }
 
-/// Instance metadata options, with EC2's values.
+/// Instance metadata options, with values as EC2 spells them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MetadataOptions {
     pub http_endpoint: &'static str,
-    /// The IPv6 endpoint; `None` if EC2 in the region does not support the option, see [`supports_metadata_ipv6`].
+    /// Whether the IPv6 endpoint is enabled; `None` if EC2 does not support the option in the region, see
+    /// [`supports_metadata_ipv6`].
     pub http_protocol_ipv6: Option<&'static str>,
     pub http_put_response_hop_limit: i64,
     pub http_tokens: &'static str,
 }
 
-/// Defaults for a node class without metadata options, which occurs only if the defaults of its CRD were bypassed.
+/// The options for a node class without metadata options, which exists only if the defaults of the CRD were bypassed.
 pub fn metadata_options(region: &str, cluster_is_ipv6: bool) -> MetadataOptions {
     let ipv6 = if cluster_is_ipv6 { "enabled" } else { "disabled" };
     MetadataOptions {
@@ -81,7 +83,7 @@ pub fn metadata_options(region: &str, cluster_is_ipv6: bool) -> MetadataOptions 
     }
 }
 
-/// Whether EC2 in the region accepts `httpProtocolIPv6`.
+/// Whether EC2 accepts `httpProtocolIPv6` in the region.
 pub fn supports_metadata_ipv6(region: &str) -> bool {
     const WITHOUT: [&str; 6] = [
         "us-iso-east-1",

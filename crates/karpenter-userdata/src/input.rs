@@ -1,4 +1,4 @@
-//! Input of [`crate::render`]: all values are resolved by the caller.
+//! The input of [`crate::render`]. The caller resolves all values.
 
 use core::net::IpAddr;
 use std::collections::BTreeMap;
@@ -13,14 +13,14 @@ pub struct Input {
     pub family: AmiFamily,
     pub cluster_name: String,
     pub cluster_endpoint: String,
-    /// CA certificates of the API server in base64, as in a kubeconfig. `None` if the instance uses the certificate
+    /// The CA certificates of the API server in base64, as in a kubeconfig; `None` if the instance uses the certificate
     /// authorities of its AMI.
     pub ca_bundle: Option<String>,
-    /// The service CIDR. Only AL2023 needs it.
+    /// The service CIDR of the cluster, which only AL2023 needs.
     pub cluster_cidr: Option<String>,
-    /// Labels with which the kubelet registers the node; see [`crate::prepare::labels`].
+    /// The labels that the kubelet gives the node when it registers; see [`crate::prepare::labels`].
     pub labels: BTreeMap<String, String>,
-    /// Taints with which the kubelet registers the node, in order; see [`crate::prepare::taints`].
+    /// The taints that the kubelet gives the node when it registers, in order; see [`crate::prepare::taints`].
     pub taints: Vec<Taint>,
     pub kubelet: Kubelet,
     /// `instanceStorePolicy: RAID0`.
@@ -31,7 +31,7 @@ pub struct Input {
 }
 
 impl Input {
-    /// An input without optional values.
+    /// An input in which all optional values are absent.
     pub fn new(
         family: AmiFamily,
         cluster_name: impl Into<String>,
@@ -57,10 +57,10 @@ impl Input {
     }
 }
 
-/// The kubelet configuration for one group of instance types, with expressions evaluated and defaults set.
+/// The kubelet configuration for instance types that share it, with expressions evaluated and defaults filled in.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Kubelet {
-    /// `spec.kubelet` of the node class. Only AL2023 uses it; the fields below take precedence.
+    /// `spec.kubelet` of the node class, which only AL2023 uses. The fields below take precedence over it.
     pub raw: serde_json::Map<String, serde_json::Value>,
     pub cluster_dns: Vec<String>,
     pub max_pods: Option<i32>,
@@ -77,8 +77,8 @@ pub struct Kubelet {
 }
 
 impl Kubelet {
-    /// Whether the cluster uses IPv6. Bootstrap scripts derive the address family from the first DNS server.
-    /// IPv4-mapped IPv6 addresses count as IPv4.
+    /// Whether the cluster uses IPv6, which bootstrap scripts derive from the address of the first DNS server. An
+    /// IPv4-mapped IPv6 address counts as IPv4.
     pub(crate) fn is_ipv6(&self) -> bool {
         self.cluster_dns.first().is_some_and(|address| !is_ipv4(address))
     }

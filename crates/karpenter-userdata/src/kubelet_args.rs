@@ -1,11 +1,11 @@
-//! Command line arguments of the kubelet, for the families whose bootstrap script accepts them.
+//! The kubelet's command line arguments, for AMI families whose bootstrap script accepts them.
 
 use std::collections::BTreeMap;
 use std::fmt::{Display, Write as _};
 
 use crate::input::{Input, Kubelet};
 
-/// All arguments, joined by spaces. Taints are always included, so that no default of the AMI applies.
+/// All arguments, joined by spaces. The argument for taints is always present, so that no default of the AMI applies.
 pub(crate) fn line(input: &Input) -> String {
     let taints: Vec<String> = input.taints.iter().map(ToString::to_string).collect();
     let mut arguments: Vec<String> = node_labels(input).into_iter().collect();
@@ -14,7 +14,8 @@ pub(crate) fn line(input: &Input) -> String {
     arguments.join(" ")
 }
 
-/// A kubelet configuration file cannot set labels, so every family except Bottlerocket uses this flag.
+/// The flag with the node's labels. A kubelet configuration file cannot contain labels, so every family except
+/// Bottlerocket uses this flag.
 pub(crate) fn node_labels(input: &Input) -> Option<String> {
     pairs("--node-labels", &input.labels, "=")
 }
@@ -50,7 +51,7 @@ fn pairs<V: Display>(name: &str, values: &BTreeMap<String, V>, separator: &str) 
     Some(format!("{name}={}", quoted(&joined.join(","))))
 }
 
-/// The string in double quotes, with the escapes of Go's `%q`, which upstream uses.
+/// The text in double quotes, escaped like Go's `%q`, which upstream uses.
 fn quoted(text: &str) -> String {
     let mut quoted = String::with_capacity(text.len() + 2);
     quoted.push('"');

@@ -1,12 +1,12 @@
-//! User data of every AMI family.
+//! Renders the user data of every AMI family.
 //!
-//! [`render`] is a function of [`Input`] only: equal inputs give equal bytes. Custom user data of the EC2NodeClass is merged
-//! by the rules of the family: MIME parts for Amazon Linux, TOML for Bottlerocket, PowerShell for Windows. For custom AMIs
-//! it is used unchanged.
+//! The result of [`render`] depends only on [`Input`]: equal inputs give equal bytes. Custom user data of the
+//! EC2NodeClass is merged by the rules of the family: as MIME parts for Amazon Linux, TOML for Bottlerocket, and
+//! PowerShell for Windows. For custom AMIs it is used unchanged.
 //!
-//! The crate also holds other properties of an AMI family that a launch needs: default block devices, metadata options, and
-//! which kubelet settings the bootstrap supports. It does not select AMIs, decide labels of nodes or validate kubelet
-//! configurations.
+//! The crate also has other properties of AMI families that a launch needs: default block devices, metadata options,
+//! and which kubelet settings the bootstrap supports. Selecting AMIs, choosing the labels of nodes and validating
+//! kubelet configurations is done in `karpenter-aws`.
 //!
 //! Upstream: karpenter-provider-aws `pkg/providers/amifamily/bootstrap`.
 
@@ -30,7 +30,7 @@ pub use karpenter_catalog::aws::AmiFamily;
 pub use mime::MimeError;
 pub use size::{Size, SizeVerdict};
 
-/// User data of an instance, and warnings about the custom user data.
+/// The user data of an instance, and warnings about the custom user data in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UserData {
     pub text: String,
@@ -42,18 +42,18 @@ impl UserData {
         Self { text, warnings: Vec::new() }
     }
 
-    /// Base64, as launch templates require.
+    /// The user data in base64, which launch templates require.
     pub fn base64(&self) -> String {
         STANDARD.encode(&self.text)
     }
 
-    /// EC2's limit applies to the size before base64.
+    /// How the size compares with EC2's limit, which applies to the size before base64 encoding.
     pub fn size(&self) -> Size {
         Size::of(&self.text)
     }
 }
 
-/// Custom user data without effect.
+/// A part of the custom user data that has no effect.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
 pub enum Warning {
     #[error("user data: unknown setting {path} is ignored")]
@@ -62,10 +62,11 @@ pub enum Warning {
     EmptyArchive,
 }
 
-/// Why user data cannot be rendered. Each needs a change of the EC2NodeClass or the cluster, except `ClusterCidrMissing`.
+/// Why user data cannot be rendered. Each error except `ClusterCidrMissing` needs a change of the EC2NodeClass or of
+/// the cluster.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum UserDataError {
-    /// The caller reports the node class as not ready: the CIDR is read from the cluster in the background.
+    /// The CIDR is read from the cluster in the background. Until then, the caller reports the node class as not ready.
     #[error("resolving cluster CIDR")]
     ClusterCidrMissing,
     #[error("decoding the cluster's CA bundle: {reason}")]

@@ -1,8 +1,8 @@
-//! Multipart MIME archives as cloud-init and nodeadm read them: one level of parts between boundary lines.
+//! Multipart MIME archives, as cloud-init and nodeadm read them: one level of parts, separated by boundary lines.
 //!
-//! Parts are copied; character sets and nested archives are not interpreted. Only quoted-printable is decoded, because
-//! a copy would not preserve its line breaks. Parsing is stricter than in mail libraries: a truncated part must fail
-//! the launch, not boot an instance with half of its configuration. Carriage returns are removed.
+//! Parts are copied; character sets and nested archives are not interpreted. Only quoted-printable text is decoded,
+//! because a copy would not preserve its line breaks. Parsing is stricter than in mail libraries: a truncated part must
+//! make the launch fail, instead of booting an instance with half of its configuration. Carriage returns are removed.
 //!
 //! Upstream: karpenter-provider-aws `pkg/providers/amifamily/bootstrap/mime/mime.go`.
 
@@ -20,7 +20,7 @@ pub(crate) const NODE_CONFIG: &str = "application/node.eks.aws";
 const CONTENT_TYPE: &str = "Content-Type";
 const TRANSFER_ENCODING: &str = "Content-Transfer-Encoding";
 
-/// Why an archive is invalid.
+/// Why a MIME archive is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MimeError {
     #[error("line {line} is not a header: missing colon")]
@@ -39,7 +39,7 @@ pub enum MimeError {
     QuotedPrintable { line: usize },
 }
 
-/// Headers by their canonical name, each with its values in order.
+/// The values of each header in order, by the header's canonical name.
 type Headers = BTreeMap<String, Vec<String>>;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -71,20 +71,20 @@ impl Archive {
         self.parts.push(part);
     }
 
-    /// Whether the text is a MIME archive; otherwise it is a script or a document.
+    /// Whether the text is a MIME archive. If it is not, it is a script or a YAML document.
     pub(crate) fn is_archive(text: &str) -> bool {
         let text = text.trim_start();
         text.starts_with("MIME-Version:") || text.starts_with("Content-Type:")
     }
 
-    /// Parses an archive. One without parts is accepted with a warning, as upstream does.
+    /// Parses an archive. As in upstream, an archive without parts is accepted; it gives a warning.
     pub(crate) fn read(text: &str) -> Result<(Self, Vec<Warning>), MimeError> {
         let parts = read::parts(&text.trim_start().replace('\r', ""))?;
         let warnings = if parts.is_empty() { vec![Warning::EmptyArchive] } else { Vec::new() };
         Ok((Self { parts }, warnings))
     }
 
-    /// Drops all headers except those that describe the body. nodeadm ignores others.
+    /// Drops all headers except those that describe the body, because nodeadm ignores others.
     pub(crate) fn with_content_headers_only(mut self) -> Self {
         for part in &mut self.parts {
             part.headers.retain(|name, values| match name.as_str() {
@@ -118,8 +118,8 @@ impl Archive {
         text
     }
 
-    /// The boundary: `//`, extended by `=` until no line of a part starts with it, because a part may be an archive
-    /// with the same boundary.
+    /// The boundary of the archive: `//`, followed by `=` until no line of a part starts with it, because a part may be
+    /// an archive with the same boundary.
     fn boundary(&self) -> String {
         let is_unused = |candidate: &String| {
             let delimiter = format!("--{candidate}");

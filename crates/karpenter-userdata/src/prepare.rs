@@ -1,7 +1,7 @@
-//! Labels and taints with which the kubelet registers the node, from those of the NodeClaim.
+//! The labels and taints that the kubelet gives the node when it registers, derived from those of the NodeClaim.
 //!
-//! The API server rejects a node whose kubelet sets labels of the Kubernetes domains (NodeRestriction). The registration
-//! controller sets those labels later.
+//! The API server rejects a node if its kubelet sets labels of Kubernetes' own domains (NodeRestriction). The
+//! registration controller sets those labels later.
 
 use std::collections::BTreeMap;
 
@@ -10,14 +10,14 @@ use karpenter_model::taints::{Effect, Taint};
 
 use crate::AmiFamily;
 
-/// Label of a node whose kubelet sets the taints of the NodeClaim, so that registration does not add them.
+/// A label on nodes whose kubelet sets the NodeClaim's taints, so that registration does not add them.
 pub const DO_NOT_SYNC_TAINTS: &str = "karpenter.sh/do-not-sync-taints";
-/// The taint that keeps pods off a node until registration has set labels and taints of the NodeClaim.
+/// The taint that keeps pods off a node until registration has set the NodeClaim's labels and taints.
 pub const UNREGISTERED: &str = "karpenter.sh/unregistered";
 
 const FORBIDDEN_DOMAINS: [&str; 3] = ["node-restriction.kubernetes.io", "kubernetes.io", "k8s.io"];
 
-/// Labels for [`crate::Input::labels`].
+/// The value of [`crate::Input::labels`] for a NodeClaim.
 pub fn labels(
     family: AmiFamily,
     claim: &BTreeMap<String, String>,
@@ -25,7 +25,7 @@ pub fn labels(
 ) -> BTreeMap<String, String> {
     let mut labels = claim.clone();
     labels.insert(CAPACITY_TYPE.to_owned(), capacity_type.to_owned());
-    // The user data of a custom AMI may not set the taints, so registration must add them.
+    // The user data of a custom AMI may not set taints, so registration must add them.
     if family != AmiFamily::Custom {
         labels.insert(DO_NOT_SYNC_TAINTS.to_owned(), "true".to_owned());
     }
@@ -33,7 +33,7 @@ pub fn labels(
     labels
 }
 
-/// Taints for [`crate::Input::taints`].
+/// The value of [`crate::Input::taints`] for a NodeClaim.
 pub fn taints(claim: &[Taint], startup: &[Taint]) -> Vec<Taint> {
     let mut taints: Vec<Taint> = claim.iter().chain(startup).cloned().collect();
     let is_unregistered = |taint: &Taint| &*taint.key == UNREGISTERED && taint.effect == Effect::NoExecute;

@@ -1,9 +1,9 @@
-//! EC2's size limit of user data.
+//! EC2's limit on the size of user data.
 
-/// The maximum size before base64; EC2 rejects launches with larger user data.
+/// The maximum size of user data before base64 encoding; EC2 rejects launches with more.
 pub const LIMIT_BYTES: usize = 16_384;
 
-/// 90 % of the limit. A warning is logged above this size, because labels and taints may still grow.
+/// 90 % of EC2's limit. For larger user data a warning is logged, because labels and taints may still grow.
 pub const WARNING_BYTES: usize = 14_745;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,6 +1,8 @@
-//! User data of Windows: one PowerShell block with the custom lines first and the AMI's bootstrap script last.
+//! User data of Windows: one PowerShell block that has the custom lines first and the call of the AMI's bootstrap
+//! script last.
 //!
-//! Custom user data is not parsed. `instanceStorePolicy` has no effect: the bootstrap script does not support it.
+//! Custom user data is not parsed. `instanceStorePolicy` has no effect, because the bootstrap script does not support
+//! it.
 //!
 //! Upstream: karpenter-provider-aws `pkg/providers/amifamily/bootstrap/windows.go`.
 

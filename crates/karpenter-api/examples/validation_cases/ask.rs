@@ -1,4 +1,5 @@
-//! Sends the cases to one API server with its CRDs, and deletes all objects again.
+//! Sends the validation cases to one API server that has the CRDs installed, and afterwards deletes all objects it
+//! created.
 
 use std::time::Duration;
 
@@ -11,14 +12,14 @@ use serde_json::{Value, json};
 use crate::table::{Case, tables};
 use crate::{Answer, Error, Verdict};
 
-/// A CRD is served shortly after it is established.
+/// How long to wait until the API server serves a CRD that it reports as established.
 const SERVED_WITHIN: Duration = Duration::from_secs(30);
 const BETWEEN_TRIES: Duration = Duration::from_millis(200);
 
 const DRY_RUN: &str = "?dryRun=All&fieldValidation=Strict";
 const STRICT: &str = "?fieldValidation=Strict";
 
-/// The object of the response, or the error.
+/// The object that the API server stored, or its error as a verdict.
 type Response = Result<Value, Verdict>;
 
 struct Server(kube::Client);
@@ -44,7 +45,7 @@ pub(crate) async fn ask(kubeconfig: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// The URL of the kind's collection. A version that is not served is requested too.
+/// The URL of the kind's collection. Cases may request a version that the server does not serve.
 fn collection(crd: &Crd, api_version: &str, object: &Value) -> String {
     let plural = crd.name.split('.').next().unwrap_or_default();
     if crd.namespaced {
@@ -56,7 +57,8 @@ fn collection(crd: &Crd, api_version: &str, object: &Value) -> String {
 }
 
 impl Server {
-    /// A create ignores the status, so a case with a status is sent as a create and a status update.
+    /// The API server ignores the status when it creates an object. So a case with a status is sent as a create
+    /// followed by a status update.
     async fn judge(&self, crd: &Crd, case: &Case, object: &Value, base: &Value) -> Result<Verdict, Error> {
         let own_version = crd.api_version();
         let api_version =
@@ -117,7 +119,7 @@ impl Server {
         let text = String::from_utf8_lossy(&bytes).trim().to_string();
         let answer: Value = serde_json::from_str(&text).unwrap_or_default();
         let message = answer["message"].as_str().unwrap_or(&text);
-        // Status 429 or 5xx: the server has not validated the object, so there is no result to record.
+        // With status 429 or 5xx, the server has not validated the object, so there is no result to record.
         if status.as_u16() == 429 || status.is_server_error() {
             return Err(format!("{path}: {status}: {message}").into());
         }

@@ -1,5 +1,5 @@
-//! Compares the results of the cases. Every difference must be listed with a reason, and every listed difference must
-//! exist.
+//! Compares the recorded results of the cases. Every difference must be listed in a file with its reason, and every
+//! listed difference must still exist.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,11 +8,11 @@ use karpenter_api::validate;
 use crate::table::tables;
 use crate::{Answer, Error, Verdict};
 
-/// The CRDs in the repository of the AWS provider are built from an older version of Karpenter core, with one
-/// additional rule. Only differences in that rule are compared.
+/// The CRDs in the AWS provider's repository are built from an older version of Karpenter's core, with this rule added.
+/// So only differences in this rule are compared.
 const RULE_OF_THE_AWS_PROVIDER: &str = "label domain \"karpenter.k8s.aws\" is restricted";
 
-/// Whether all results are equal, except for listed differences.
+/// Whether all results are equal, except for differences that the file lists.
 pub(crate) fn compare(core: &str, aws: &str, ours: &str, differences: &str) -> Result<bool, Error> {
     let (core, aws, ours) = (answers(core)?, answers(aws)?, answers(ours)?);
     let listed = listed(differences)?;
@@ -63,7 +63,8 @@ fn original<'a>(core: &'a Verdict, aws: &'a Verdict) -> &'a Verdict {
     }
 }
 
-/// Whether both accept or reject, and store the same object or report the same fields. Messages may differ.
+/// Whether both results are equal: both accept and store the same object, or both reject and name the same fields.
+/// Messages may differ.
 fn agree(left: &Verdict, right: &Verdict) -> bool {
     match (left, right) {
         (
@@ -71,15 +72,15 @@ fn agree(left: &Verdict, right: &Verdict) -> bool {
             Verdict::Accepted { spec: other_spec, status: other_status },
         ) => spec == other_spec && status == other_status,
         (Verdict::Refused { fields, .. }, Verdict::Refused { fields: other, .. }) => {
-            // A server that cannot decode an object reports no field.
+            // A server that cannot decode an object names no field, so the fields are not compared.
             fields.is_empty() || other.is_empty() || comparable(fields) == comparable(other)
         }
         _ => false,
     }
 }
 
-/// The API server writes keys of maps as if they were field names in its error paths, reports fields of metadata
-/// imprecisely, and adds an error for the whole object if it skipped rules.
+/// Removes what makes error paths of the API server incomparable: it writes map keys as if they were field names,
+/// reports metadata fields imprecisely, and adds an error for the whole object if it skipped rules.
 fn comparable(fields: &BTreeSet<String>) -> BTreeSet<String> {
     fields.iter().filter(|field| *field != "<nil>").map(|field| comparable_field(field)).collect()
 }
@@ -109,7 +110,7 @@ fn show(whose: &str, verdict: &Verdict) {
     }
 }
 
-/// The results of this crate.
+/// The results that this crate's validation gives for all cases.
 fn admitted() -> Vec<Answer> {
     let mut answers = Vec::new();
     for (table_name, table) in tables() {
@@ -141,7 +142,7 @@ fn answers(file: &str) -> Result<BTreeMap<String, Verdict>, Error> {
     Ok(answers)
 }
 
-/// Each line: table and name of a case, a tab, the reason.
+/// Reads the listed differences. Each line has the table and name of a case, a tab, and the reason.
 fn listed(file: &str) -> Result<BTreeMap<String, String>, Error> {
     let mut listed = BTreeMap::new();
     for line in std::fs::read_to_string(file)?.lines() {

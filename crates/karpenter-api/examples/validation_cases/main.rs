@@ -1,9 +1,10 @@
-//! Sends the accept/reject cases of this crate's tests to real API servers. `ask` records the results of one server;
-//! `compare` reports differences between servers with different CRDs and this crate. `e2e/validation` starts the servers.
+//! Sends the accept/reject cases of this crate's tests to real API servers. The command `ask` records the results of
+//! one server; `compare` reports differences between servers with different CRDs and this crate. `e2e/validation`
+//! starts the servers.
 
 mod ask;
 mod compare;
-// The expected results are for the tests; this program records actual ones.
+// The results that the table expects are used by the tests; this program records actual results.
 #[allow(dead_code)]
 #[path = "../../tests/cases/table.rs"]
 mod table;
@@ -25,19 +26,19 @@ Usage: validation_cases ask KUBECONFIG
 
 type Error = Box<dyn std::error::Error>;
 
-/// The result of a case.
+/// The result of one case, as recorded in a file.
 #[derive(Serialize, Deserialize)]
 struct Answer {
-    /// Table and name of the case.
+    /// The table and name of the case.
     case: String,
     verdict: Verdict,
 }
 
 #[derive(Clone, Serialize, Deserialize)]
 enum Verdict {
-    /// Accepted: the stored `spec` and `status`, as far as the response contains them.
+    /// The object was accepted; these are the stored `spec` and `status`, if the response contains them.
     Accepted { spec: Value, status: Value },
-    /// Rejected: the error message, and the fields that it names.
+    /// The object was rejected; these are the error message and the fields that it names.
     Refused { message: String, fields: BTreeSet<String> },
 }
 

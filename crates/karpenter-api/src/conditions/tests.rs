@@ -11,7 +11,7 @@ fn minute(minute: i64) -> Timestamp {
     Timestamp::from_second(time(CREATED).as_second() + 60 * minute).expect("in range")
 }
 
-/// An object whose conditions persist between passes, as in the API server.
+/// An object whose conditions are kept from one pass to the next, as by the API server.
 struct Subject {
     metadata: ObjectMeta,
     conditions: Vec<Condition>,
@@ -145,7 +145,7 @@ fn root_is_true_only_if_all_dependents_are_true_for_the_current_generation() {
     subject.open(minute(2)).set_true("Registered");
     assert_eq!(subject.root(), (ConditionStatus::True, "Ready", ""));
     assert_eq!(subject.condition("Ready").last_transition_time, Some(Time(minute(2))));
-    // A dependent with an older observed generation makes the root unknown.
+    // If a condition that the root depends on was observed for an older generation, the root condition is Unknown.
     subject.metadata.generation = Some(2);
     subject.open(minute(3)).set_true("Registered");
     assert_eq!(subject.root(), (ConditionStatus::Unknown, "ReconcilingDependents", "Launched=True"));
@@ -162,7 +162,7 @@ fn root_is_false_if_a_dependent_is_false_for_the_current_generation() {
         subject.root(),
         (ConditionStatus::False, "UnhealthyDependents", "Launched=Unknown, Registered=False")
     );
-    // A failure of an older generation makes the root unknown, not false.
+    // A failure that was observed for an older generation makes the root condition Unknown, not False.
     subject.metadata.generation = Some(2);
     subject.open(minute(2)).set_true("Launched");
     assert_eq!(subject.root(), (ConditionStatus::Unknown, "ReconcilingDependents", "Registered=False"));

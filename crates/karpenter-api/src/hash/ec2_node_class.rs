@@ -1,6 +1,6 @@
-//! The static drift hash of an EC2NodeClass in its two versions, which differ in the hash of the kubelet settings.
+//! The static drift hash of an EC2NodeClass. It has two versions, which treat the kubelet settings differently.
 //!
-//! Selector terms are not hashed: drift compares their results with the instance.
+//! Selector terms are not part of the hash. Drift compares what they select with what the instance has.
 //!
 //! Upstream: karpenter-provider-aws `pkg/apis/v1/ec2nodeclass.go`.
 
@@ -16,22 +16,22 @@ use super::structural::{
 };
 use crate::types::{BlockDeviceMapping, EC2NodeClass, EC2NodeClassSpec, KubeletValues, NetworkInterface};
 
-/// Version in which kubelet settings are a fixed set of typed fields (releases up to 1.14).
+/// The hash version of releases up to 1.14, in which kubelet settings are a fixed set of typed fields.
 pub const EC2_NODE_CLASS_HASH_VERSION_TYPED_KUBELET: &str = "v5";
-/// Version in which kubelet settings have arbitrary fields and are hashed as JSON text.
+/// The hash version in which kubelet settings may have any field and are hashed as JSON text.
 pub const EC2_NODE_CLASS_HASH_VERSION_FREE_FORM_KUBELET: &str = "v6";
 
 /// Why a hash cannot be computed.
 #[derive(Debug, thiserror::Error)]
 pub enum HashError {
-    /// Version v5 has typed kubelet fields only; for example, `maxPods` cannot be an expression.
+    /// The kubelet settings do not fit the typed fields of version v5; for example, `maxPods` is an expression.
     #[error("spec.kubelet has a field of the wrong type for hash version v5: {0}")]
     TypedKubelet(#[source] serde_json::Error),
 }
 
-/// The value of annotation `karpenter.k8s.aws/ec2nodeclass-hash` in version v5.
+/// The value of the annotation `karpenter.k8s.aws/ec2nodeclass-hash` in hash version v5.
 ///
-/// `ca_bundle` is the cluster's certificate bundle in base64, which is part of the user data.
+/// `ca_bundle` is the cluster's certificate bundle in base64, as it appears in the user data.
 pub fn ec2_node_class_hash_v5(class: &EC2NodeClass, ca_bundle: Option<&str>) -> Result<u64, HashError> {
     let kubelet = class.spec.kubelet.as_ref().map(typed_kubelet).transpose()?;
     let spec = hash_spec(&class.spec, kubelet.as_ref().map(hash_typed_kubelet));
@@ -42,7 +42,7 @@ pub fn ec2_node_class_hash_v5(class: &EC2NodeClass, ca_bundle: Option<&str>) -> 
     ]))
 }
 
-/// The value of annotation `karpenter.k8s.aws/ec2nodeclass-hash` in version v6.
+/// The value of the annotation `karpenter.k8s.aws/ec2nodeclass-hash` in hash version v6.
 pub fn ec2_node_class_hash_v6(class: &EC2NodeClass, ca_bundle: Option<&str>) -> u64 {
     hash_list([
         hash_spec(&class.spec, None),
@@ -118,7 +118,7 @@ fn hash_block_device(mapping: &BlockDeviceMapping) -> u64 {
             .optional_text("SnapshotID", ebs.snapshot_id.as_deref())
             .field("Throughput", ebs.throughput.map(hash_i64))
             .field("VolumeInitializationRate", ebs.volume_initialization_rate.map(hash_i32))
-            // The canonical text, so that 1024Gi and 1Ti have the same hash.
+            // The size is hashed in its canonical form, so that 1024Gi and 1Ti have the same hash.
             .field("VolumeSize", ebs.volume_size.map(|size| hash_text(&size.to_string())))
             .optional_text("VolumeType", ebs.volume_type.as_deref())
             .hash()
@@ -139,7 +139,7 @@ fn hash_network_interface(interface: &NetworkInterface) -> u64 {
         .hash()
 }
 
-/// The kubelet fields of version v5; others are not hashed.
+/// The kubelet fields that version v5 hashes; it ignores all others.
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
 struct TypedKubelet {
@@ -190,7 +190,8 @@ fn hash_typed_kubelet(kubelet: &TypedKubelet) -> u64 {
         .hash()
 }
 
-/// The kubelet settings as compact JSON with sorted keys and the escapes of Go's encoder; `null` if there are none.
+/// The kubelet settings as compact JSON with sorted keys, escaped as Go's encoder does; `null` if there are no
+/// settings.
 fn kubelet_text(kubelet: Option<&KubeletValues>) -> String {
     let Some(values) = kubelet.filter(|values| !values.is_empty()) else {
         return "null".to_owned();
@@ -239,7 +240,7 @@ fn write_object<'a>(text: &mut String, entries: impl Iterator<Item = (&'a String
 fn write_text(text: &mut String, content: &str) {
     for character in Value::from(content).to_string().chars() {
         match character {
-            // Go's encoder escapes characters with a meaning in HTML or JavaScript.
+            // Go's JSON encoder escapes characters that have a meaning in HTML or JavaScript.
             '<' | '>' | '&' | '\u{2028}' | '\u{2029}' => {
                 let _ = write!(text, "\\u{:04x}", u32::from(character));
             }

@@ -1,6 +1,8 @@
-//! The static drift hash of a NodePool: the fields of its template that are fixed for a node.
+//! The static drift hash of a NodePool. It covers the fields of the NodePool's template that cannot change on a running
+//! node.
 //!
-//! Requirements are not hashed (drift compares their values), nor are fields outside of the template.
+//! Requirements are not part of the hash, because drift compares them with the node's labels. Fields outside of the
+//! template are not part of it either.
 //!
 //! Upstream: `NodePool.Hash` in `pkg/apis/v1/nodepool.go`.
 
@@ -9,10 +11,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use super::structural::{Record, hash_bytes, hash_duration, hash_i64, hash_list, hash_text_map};
 use crate::types::{NodeClassReference, NodePool, Taint};
 
-/// The hash version in its annotation; hashes of different versions are not compared.
+/// The hash version, which an annotation records. Hashes of different versions are not compared.
 pub const NODE_POOL_HASH_VERSION: &str = "v3";
 
-/// The value of annotation `karpenter.sh/nodepool-hash`, printed in decimal.
+/// The value of the annotation `karpenter.sh/nodepool-hash`, a decimal number.
 pub fn node_pool_hash(pool: &NodePool) -> u64 {
     let template = &pool.spec.template;
     let metadata = template.metadata.as_ref().and_then(|metadata| {
@@ -33,7 +35,7 @@ pub fn node_pool_hash(pool: &NodePool) -> u64 {
         )
         .field(
             "ExpireAfter",
-            // Unlike other durations, zero is hashed; only `Never` and absence are not.
+            // Zero is hashed, unlike for other durations; only `Never` and an absent value are not.
             expire_after
                 .map(|nanos| Record::new("NillableDuration").field("Duration", Some(hash_i64(nanos))).hash()),
         )
@@ -60,13 +62,13 @@ fn hash_taints(taints: &[Taint]) -> u64 {
     }))
 }
 
-/// Seconds from the first day of year 1 to the Unix epoch.
+/// The seconds from 1 January of year 1 to the Unix epoch.
 const UNIX_EPOCH_SECONDS: i64 = 62_135_596_800;
 
-/// A time is hashed as the 15 bytes of Go's binary encoding, in UTC.
+/// The hash of a time: that of the 15 bytes of Go's binary encoding, in UTC.
 fn hash_time(time: &Time) -> u64 {
     let nanos = time.0.subsec_nanosecond();
-    // Before 1970 the fraction of a second is negative here; Go's encoding has a positive one.
+    // For times before 1970 the fraction of a second is negative here, but positive in Go's encoding.
     let (seconds, nanos) = match nanos {
         ..0 => (time.0.as_second() - 1, nanos + 1_000_000_000),
         _ => (time.0.as_second(), nanos),

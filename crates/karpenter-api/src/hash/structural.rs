@@ -1,7 +1,8 @@
-//! The structural hash: 64-bit FNV-1 over the fields of a value, combined with the same function.
+//! The structural hash that upstream uses: 64-bit FNV-1 over each field of a value; the hashes of the fields are
+//! combined with FNV-1 again.
 //!
-//! Fields with a zero value are skipped; they are `None` here. Elements of lists and entries of maps are always hashed, and
-//! their order does not matter.
+//! Fields with a zero value are skipped; here, their hash is `None`. Elements of lists and entries of maps are always
+//! hashed, and their order does not matter.
 //!
 //! Upstream: `hashstructure.go` in github.com/mitchellh/hashstructure/v2.
 
@@ -10,7 +11,7 @@ use std::collections::BTreeMap;
 const OFFSET_BASIS: u64 = 0xcbf2_9ce4_8422_2325;
 const PRIME: u64 = 0x0000_0100_0000_01b3;
 
-/// FNV-1: multiply, then XOR. (FNV-1a does it in the opposite order.)
+/// FNV-1 multiplies first and then applies XOR, whereas FNV-1a applies XOR first.
 pub(super) fn hash_bytes(bytes: &[u8]) -> u64 {
     bytes.iter().fold(OFFSET_BASIS, |hash, byte| hash.wrapping_mul(PRIME) ^ u64::from(*byte))
 }
@@ -42,7 +43,8 @@ fn finish(hash: u64) -> u64 {
     hash_bytes(&hash.to_le_bytes())
 }
 
-/// A list is hashed as a set; two equal elements cancel each other out.
+/// The hash of a list, which is hashed as a set: the order does not matter, and two equal elements cancel each other
+/// out.
 pub(super) fn hash_list(elements: impl IntoIterator<Item = u64>) -> u64 {
     elements.into_iter().fold(0, |hash, element| hash ^ element)
 }
@@ -55,7 +57,7 @@ pub(super) fn hash_text_map(entries: &BTreeMap<String, String>) -> u64 {
     hash_map(entries, |value| hash_text(value))
 }
 
-/// A struct with its type name; fields must be added in declaration order.
+/// The hash of a struct, which includes its type name. Fields must be added in the order of their declaration upstream.
 pub(super) struct Record {
     hash: u64,
     has_fields: bool,
@@ -75,12 +77,12 @@ impl Record {
         self
     }
 
-    /// Adds a string field that is skipped if empty.
+    /// Adds a string field; an empty string is skipped.
     pub(super) fn plain_text(self, name: &str, value: &str) -> Self {
         self.field(name, (!value.is_empty()).then(|| hash_text(value)))
     }
 
-    /// Adds a string field that is hashed if set, even if empty.
+    /// Adds an optional string field; a string that is set is hashed, even if it is empty.
     pub(super) fn optional_text(self, name: &str, value: Option<&str>) -> Self {
         self.field(name, value.map(hash_text))
     }
@@ -89,13 +91,13 @@ impl Record {
         self.hash
     }
 
-    /// The hash, or `None` if all fields were skipped: the struct is then a zero value.
+    /// The hash of the struct; `None` if all fields were skipped, because the struct is a zero value then.
     pub(super) fn hash_unless_zero(self) -> Option<u64> {
         self.has_fields.then_some(self.hash)
     }
 }
 
-/// A duration is a struct with one number, which is skipped if zero.
+/// The hash of a duration, which upstream represents as a struct with one number; a number of zero is skipped.
 pub(super) fn hash_duration(nanos: i64) -> u64 {
     Record::new("Duration").field("Duration", (nanos != 0).then(|| hash_i64(nanos))).hash()
 }

@@ -1,12 +1,12 @@
-//! Label and annotation keys of the AWS provider.
+//! Keys of labels and annotations of the AWS provider.
 //!
 //! Upstream: karpenter-provider-aws `pkg/apis/v1/labels.go`.
 
-/// API group of EC2NodeClass, and the label domain of the AWS provider.
+/// The API group of EC2NodeClass, which is also the domain of the AWS provider's labels.
 pub const AWS_GROUP: &str = "karpenter.k8s.aws";
 pub const AWS_NODE_CLASS: &str = "karpenter.k8s.aws/ec2nodeclass";
 pub const AWS_ZONE_ID: &str = "topology.k8s.aws/zone-id";
-/// The zone label of the EBS CSI driver.
+/// The zone label that the EBS CSI driver sets on nodes.
 pub const AWS_EBS_ZONE: &str = "topology.ebs.csi.aws.com/zone";
 
 pub const AWS_INSTANCE_CPU: &str = "karpenter.k8s.aws/instance-cpu";
@@ -46,7 +46,8 @@ pub const AWS_ANNOTATION_NODE_CLASS_HASH_VERSION: &str = "karpenter.k8s.aws/ec2n
 pub const AWS_ANNOTATION_INSTANCE_PROFILE_NAME: &str = "karpenter.k8s.aws/instance-profile-name";
 pub const AWS_FINALIZER_TERMINATION: &str = "karpenter.k8s.aws/termination";
 
-/// Well-known keys of the AWS provider: every instance type defines them, or defines them as absent.
+/// The well-known label keys of the AWS provider. Every instance type has a value for each of them or states that the
+/// label does not exist.
 pub(super) const AWS_WELL_KNOWN: [&str; 29] = [
     AWS_ZONE_ID,
     AWS_INSTANCE_CPU,

@@ -1,7 +1,8 @@
-//! Parses JSON one level deep: the items of a list are kept as text until each is parsed.
+//! Parses only the outermost level of a JSON object: the items of a list are kept as text until each is parsed.
 //!
-//! The pods of a cluster may be a list of hundreds of megabytes; as a tree it would need several times that. The syntax of
-//! all items is checked in the first pass; duplicate keys and depth when an item is parsed.
+//! A list of all pods of a cluster may have hundreds of megabytes of JSON; as a tree, it would need several times as
+//! much memory. The first pass checks the syntax of all items. Duplicate keys and nesting are checked when an item is
+//! parsed.
 
 use std::fmt;
 
@@ -14,19 +15,19 @@ use super::tree::{TreeVisitor, UniqueKeys};
 /// One value of a JSON stream.
 pub(super) enum Opened<'a> {
     Array(Vec<&'a RawValue>),
-    /// An object whose `items` is a list; other fields are parsed.
+    /// An object whose field `items` is a list: its other fields, which are parsed, and the text of the items.
     WithItems(Map<String, Value>, Vec<&'a RawValue>),
     Other(Value),
 }
 
-/// Parses an item of a list.
+/// Parses the text of one list item.
 pub(super) fn parse(item: &RawValue) -> Result<Value, serde_json::Error> {
     serde_json::from_str::<UniqueKeys>(item.get()).map(|UniqueKeys(value)| value)
 }
 
-/// The number of line breaks before the item.
+/// The number of line breaks in the text before the item.
 pub(super) fn lines_before(text: &str, item: &RawValue) -> u64 {
-    // The item is a slice of the text, so the difference of the addresses is its offset.
+    // The item is a slice of the text, so the difference of their addresses is its offset.
     let offset = (item.get().as_ptr() as usize).saturating_sub(text.as_ptr() as usize);
     let before = &text.as_bytes()[..offset.min(text.len())];
     before.iter().filter(|byte| **byte == b'\n').count() as u64

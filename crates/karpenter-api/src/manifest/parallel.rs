@@ -1,18 +1,18 @@
 //! Processes items on several threads and passes the results to the caller in the order of the items.
 //!
-//! Results are passed on while later items are processed, so they need not all be in memory.
+//! The caller gets early results while later items are processed, so results are not all in memory at once.
 
 use std::collections::BTreeMap;
 use std::num::NonZero;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::sync_channel;
 
-/// Items per unit of work; large enough that passing results costs little compared to the work.
+/// Items that a thread processes at a time; enough that passing the results costs little compared with the work.
 const BATCH: usize = 64;
-/// With more threads, memory bandwidth limits parsing.
+/// The maximum number of threads. With more, memory bandwidth limits parsing.
 const THREADS_MAX: usize = 8;
 
-/// Calls `sink` with the result of every item, in order.
+/// Calls `sink` with the result of every item, in the order of the items.
 pub(super) fn in_order<T: Sync, R: Send>(
     pieces: &[T],
     work: impl Fn(&T) -> R + Sync,
@@ -37,7 +37,7 @@ pub(super) fn in_order<T: Sync, R: Send>(
                         return;
                     }
                     let results: Vec<R> = batch_of(batch).iter().map(work).collect();
-                    // The channel is closed only if the sink panicked.
+                    // Sending fails only if the sink panicked and the channel is closed.
                     if sender.send((batch, results)).is_err() {
                         return;
                     }
@@ -47,7 +47,8 @@ pub(super) fn in_order<T: Sync, R: Send>(
         drop(sender);
         let mut early: BTreeMap<usize, Vec<R>> = BTreeMap::new();
         let mut due = 0;
-        // The receiver is moved here, so that a panic in the sink closes the channel before the threads are joined.
+        // Iterating by value drops the receiver if the sink panics; this closes the channel before the threads are
+        // joined.
         for (batch, results) in receiver {
             early.insert(batch, results);
             while let Some(results) = early.remove(&due) {

@@ -148,12 +148,12 @@ fn large_streams_and_lists_are_parsed_completely() {
 fn large_json_list_keeps_order_and_drops_invalid_items_only() {
     let items: Vec<String> = (0..30_000)
         .map(|n| match n {
-            // The first key is on the line of the item, the second one on the next.
+            // The first of two equal keys is on the item's first line, the second on the next line.
             777 => "{\"kind\": \"Pod\",\n \"kind\": \"Pod\"}".to_owned(),
             _ => format!("{{\"metadata\": {{\"name\": \"p{n}\", \"labels\": {{\"app\": \"web\"}}}}}}"),
         })
         .collect();
-    // kubectl sorts keys: kind follows items.
+    // kubectl sorts keys, so `kind` follows `items`.
     let text =
         format!("{{\"apiVersion\": \"v1\",\n\"items\": [\n{}\n], \"kind\": \"PodList\"}}", items.join(",\n"));
     assert!(text.len() > 1 << 20);

@@ -1,6 +1,6 @@
-//! A JSON tree that rejects duplicate keys.
+//! Parses JSON into a tree and rejects duplicate keys.
 //!
-//! `serde_json::Value` keeps the last of two equal keys without an error.
+//! `serde_json::Value` would silently keep the last of two equal keys.
 
 use std::fmt;
 
@@ -15,7 +15,7 @@ impl<'de> Deserialize<'de> for UniqueKeys {
     }
 }
 
-/// Object keys: YAML allows any scalar; Kubernetes has strings only.
+/// A key of an object. YAML allows any scalar as a key; Kubernetes has string keys only.
 struct Key(String);
 
 impl<'de> Deserialize<'de> for Key {

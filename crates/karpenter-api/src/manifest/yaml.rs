@@ -1,8 +1,8 @@
-//! YAML streams, split into documents before they are parsed.
+//! Splits a YAML stream into documents before parsing them.
 //!
-//! A line that starts with `---` always begins a document: no scalar can contain it. Splitting first limits an error to its
-//! document, gives each document its own line numbers and limits, and allows parsing on several threads. Directives
-//! (`%YAML`, `%TAG`) are not applied to other documents.
+//! A line that starts with `---` always begins a document, because no scalar can contain such a line. Splitting the
+//! stream before parsing limits an error to its document, gives each document its own line numbers and limits, and
+//! allows parsing on several threads. A directive (`%YAML`, `%TAG`) applies only to its own document.
 
 use serde_json::Value;
 use serde_saphyr::{DuplicateKeyPolicy, NonFiniteFloatPolicy, Options};
@@ -10,32 +10,35 @@ use serde_saphyr::{DuplicateKeyPolicy, NonFiniteFloatPolicy, Options};
 use super::parallel;
 use super::tree::UniqueKeys;
 
-/// The maximum nesting: deeper than any Kubernetes object needs (CRD schemas are the deepest), and safe for the stack.
+/// The maximum nesting of a document: deeper than any Kubernetes object (CRD schemas are the deepest), and safe for the
+/// stack.
 const DEPTH_MAX: usize = 100;
-/// The maximum number of aliases in a document. Hand-written documents have few; more are generated, or an attack.
+/// The maximum number of aliases in a document. Hand-written documents have few; a document with more is generated or
+/// an attack.
 const ALIASES_MAX: usize = 10_000;
-/// Limits the work that aliases can cause, independent of the size of the document.
+/// The maximum number of parser events that aliases may repeat. It limits the work that aliases cause, whatever the
+/// size of the document.
 const REPLAYED_EVENTS_MAX: usize = 2_000_000;
-/// For smaller texts, a second thread costs more than it saves.
+/// Texts smaller than this are parsed on one thread, because a second one would cost more than it saves.
 pub(super) const PARALLEL_BYTES_MIN: usize = 1 << 20;
 
-/// The text of one document and its position.
+/// The text of one document, and its position in the stream.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Chunk<'a> {
     text: &'a str,
-    /// The line of the first character, from 1.
+    /// The number of the line in which the text begins, starting at 1.
     pub(super) first_line: u64,
-    /// The first line that is not empty, a comment or a marker.
+    /// The first line that is neither empty nor a comment nor a `---` marker.
     pub(super) content_line: u64,
 }
 
 pub(super) struct YamlError {
-    /// Line within the chunk, from 1.
+    /// The number of the line within the chunk, starting at 1.
     pub(super) line: Option<u64>,
     pub(super) message: String,
 }
 
-/// Passes every document to `sink`, in order.
+/// Parses every document and passes the results to `sink`, in the order of the stream.
 pub(super) fn parse_documents(text: &str, mut sink: impl FnMut(&Chunk<'_>, Result<Value, YamlError>)) {
     let chunks = split(text);
     if text.len() < PARALLEL_BYTES_MIN {
@@ -53,7 +56,8 @@ fn parse(chunk: &Chunk<'_>) -> Result<Value, YamlError> {
     })
 }
 
-/// A parser event needs at least one byte, so the length of the text limits everything except aliases.
+/// Parser limits. Every parser event needs at least one byte, so the length of the text limits all events except those
+/// from aliases.
 fn options(text_len: usize) -> Options {
     let events_max = text_len.saturating_mul(2).saturating_add(1_000);
     serde_saphyr::options! {
@@ -73,7 +77,7 @@ fn options(text_len: usize) -> Options {
             max_total_replayed_events: REPLAYED_EVENTS_MAX,
         },
         duplicate_keys: DuplicateKeyPolicy::Error,
-        // As in kubectl, 0644 is octal, and `yes` and `no` are booleans.
+        // As in kubectl, 0644 is an octal number, and `yes` and `no` are booleans.
         legacy_octal_numbers: true,
         non_finite_float_policy: NonFiniteFloatPolicy::Reject,
         with_snippet: false,
@@ -81,7 +85,7 @@ fn options(text_len: usize) -> Options {
     }
 }
 
-/// The message of the parser without the position, which is a field.
+/// The message of the YAML parser without the position, because our error has a field for the position.
 fn message(error: &serde_saphyr::Error) -> String {
     let text = error.without_snippet().to_string();
     let first = text.lines().next().unwrap_or_default();
@@ -109,7 +113,7 @@ fn is_document_start(line: &str) -> bool {
     line.strip_prefix("---").is_some_and(|rest| rest.is_empty() || rest.starts_with([' ', '\t', '\r', '\n']))
 }
 
-/// Skips chunks without content, so that the numbers of documents match what a reader counts.
+/// Adds a chunk unless it has no content, so that document numbers are those that a reader would count.
 fn push_chunk<'a>(chunks: &mut Vec<Chunk<'a>>, text: &'a str, first_line: u64) {
     let is_content = |line: &str| {
         let line = if is_document_start(line) { &line[3..] } else { line };

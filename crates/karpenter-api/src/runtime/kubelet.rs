@@ -1,7 +1,7 @@
 //! Rules for the kubelet settings of an EC2NodeClass.
 //!
-//! The schema accepts any setting, so that new kubelet fields need no new CRD; the controller validates them. Expressions
-//! are recognized but not compiled here.
+//! The schema accepts any setting, so that new kubelet fields need no new CRD; the controller validates settings
+//! instead. This module recognizes expressions, but does not compile them.
 //!
 //! Upstream: karpenter-provider-aws `pkg/apis/v1/kubeletconfiguration_validation.go`.
 
@@ -15,7 +15,7 @@ use super::kubelet_fields::{Kind, field_kind};
 use super::runtime_error;
 use crate::error::FieldError;
 
-/// Settings that Karpenter supports for every AMI family.
+/// Settings that Karpenter supports with every AMI family.
 const MANAGED_FIELDS: [&str; 12] = [
     "clusterDNS",
     "maxPods",
@@ -41,7 +41,7 @@ const EVICTION_SIGNALS: [&str; 6] = [
 const RESERVABLE_RESOURCES: [&str; 4] = ["cpu", "memory", "ephemeral-storage", "pid"];
 const EXPRESSION_GATE: &str = "NodeClassCEL";
 
-/// The errors of kubelet settings for an AMI family.
+/// The errors of kubelet settings, given the AMI family.
 pub fn kubelet_errors(
     kubelet: &Map<String, Value>,
     ami_family: &str,
@@ -80,7 +80,7 @@ impl<'a> Check<'a> {
         self.kubelet.get(field).and_then(Value::as_i64)
     }
 
-    /// Every field must exist in the kubelet's configuration and have its type; null counts as absent.
+    /// Checks that every field exists in the kubelet's configuration and has the right type; null counts as absent.
     fn fields(&mut self) {
         for (field, value) in self.kubelet {
             if value.is_null() {
@@ -111,7 +111,8 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// Objects are checked recursively; a list or map of other values is reported as a whole.
+    /// Checks a value against its type. Objects are checked field by field; for a list or map of other values, one
+    /// error is reported for the whole.
     fn shape(&mut self, path: String, field: &str, kind: &Kind, value: &Value) {
         match (kind, value) {
             (_, Value::Null) => {}
@@ -210,7 +211,8 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// AL2023 passes the settings to the kubelet, and custom AMIs ignore them; other families need a translation of each setting.
+    /// Checks that the AMI family supports each setting. AL2023 passes settings on to the kubelet, and custom AMIs
+    /// ignore them; for other families, Karpenter must translate each setting.
     fn family(&mut self, family: &str) {
         if matches!(family, "AL2023" | "Custom") {
             return;
@@ -218,7 +220,7 @@ impl<'a> Check<'a> {
         for (field, value) in self.kubelet {
             let unsupported = !MANAGED_FIELDS.contains(&field.as_str())
                 || field == "podsPerCore" && family == "Bottlerocket";
-            // A setting that does not exist is already reported.
+            // An error for a setting that does not exist was already added.
             if unsupported && !value.is_null() && field_kind(field).is_some() {
                 self.push(path(field), format!("{field} is not supported for AMI family {family}"));
             }
@@ -274,7 +276,7 @@ fn has_shape(kind: &Kind, value: &Value) -> bool {
     }
 }
 
-/// A threshold is a percentage or a quantity.
+/// The error of an eviction threshold; `None` if it is a percentage or a quantity.
 fn threshold_problem(value: &str) -> Option<String> {
     if let Some(number) = value.strip_suffix('%') {
         let is_valid = number.parse::<f64>().is_ok_and(|percent| (0.0..=100.0).contains(&percent));

@@ -1,10 +1,10 @@
-//! The fields of the kubelet configuration (kubelet.config.k8s.io/v1beta1, Kubernetes 1.36) at every depth.
+//! All fields of the kubelet configuration (kubelet.config.k8s.io/v1beta1, Kubernetes 1.36), including nested ones.
 //!
-//! A data table; a newer Kubernetes adds lines. Only types are given, no valid values.
+//! The module is a data table; a newer Kubernetes version adds lines. It states types only, not the valid values.
 
 use Kind::*;
 
-/// The type of a value.
+/// The type that a kubelet setting must have.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Kind {
     Bool,
@@ -15,7 +15,7 @@ pub enum Kind {
     Text,
     /// A string in Go's duration format, such as `30s`.
     Duration,
-    /// A duration, or a number of nanoseconds.
+    /// A string in Go's duration format, or a number of nanoseconds.
     DurationOrNumber,
     Quantity,
     /// A string in RFC 3339 format.
@@ -27,7 +27,7 @@ pub enum Kind {
 
 pub type Field = (&'static str, Kind);
 
-/// The type of a top-level field, or `None` if it does not exist.
+/// The type of a top-level field; `None` if the kubelet has no such field.
 pub(super) fn field_kind(name: &str) -> Option<&'static Kind> {
     KUBELET.binary_search_by_key(&name, |(field, _)| field).ok().map(|index| &KUBELET[index].1)
 }

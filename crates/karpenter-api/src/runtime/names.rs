@@ -1,9 +1,9 @@
-//! Valid label keys and label values.
+//! Rules for label keys and label values.
 
 const NAME_CHARACTERS_MAX: usize = 63;
 const DOMAIN_CHARACTERS_MAX: usize = 253;
 
-/// Why a string is not a qualified name (`name` or `domain/name`), or `None` if it is one.
+/// Why a string is not a qualified name (`name` or `domain/name`); `None` if it is one.
 pub fn qualified_name_problem(text: &str) -> Option<String> {
     let (domain, name) = match text.split_once('/') {
         Some((_, name)) if name.contains('/') => return Some(format!("{text:?} has more than one slash")),
@@ -30,7 +30,7 @@ pub fn qualified_name_problem(text: &str) -> Option<String> {
     name_problem(name)
 }
 
-/// Why a string is not a label value, or `None` if it is one. Empty values are valid.
+/// Why a string is not a label value; `None` if it is one. An empty string is valid.
 pub fn label_value_problem(text: &str) -> Option<String> {
     if text.is_empty() { None } else { name_problem(text) }
 }

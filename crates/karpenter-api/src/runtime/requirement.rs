@@ -9,7 +9,7 @@ pub const SUPPORTED_OPERATORS: [&str; 8] =
     ["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt", "Gte", "Lte"];
 const NUMERIC_OPERATORS: [&str; 4] = ["Gt", "Lt", "Gte", "Lte"];
 
-/// The errors of a requirement without a provider, as for pods.
+/// The errors of a requirement whose provider is unknown, such as a pod's.
 pub fn requirement_errors(
     key: &str,
     operator: &str,
@@ -20,7 +20,7 @@ pub fn requirement_errors(
     requirement_errors_with(&LabelRules::for_all_providers(), key, operator, values, min_values, path)
 }
 
-/// The errors of a requirement with the label rules of a provider.
+/// The errors of a requirement, checked with the label rules of a provider.
 pub fn requirement_errors_with(
     rules: &LabelRules,
     key: &str,
@@ -68,7 +68,7 @@ pub fn requirement_errors_with(
     errors
 }
 
-/// Unknown values are accepted if enough known values remain.
+/// The error of unknown label values. They are accepted if enough known values remain.
 fn known_value_error(
     rules: &LabelRules,
     key: &str,

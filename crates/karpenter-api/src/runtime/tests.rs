@@ -3,7 +3,7 @@ use serde_json::{Value, json};
 
 use super::*;
 
-/// Each error as `path: message`, without the hint.
+/// Formats each error as `path: message`, without the description of valid values.
 fn shown(errors: &[FieldError]) -> Vec<String> {
     assert!(errors.iter().all(|error| error.rule == Rule::Runtime), "{errors:?}");
     errors.iter().map(|error| format!("{}: {}", error.path, error.message)).collect()
@@ -95,7 +95,7 @@ fn restricted_labels_depend_on_the_node_class() {
              karpenter.kwok.sh/instance-memory, karpenter.kwok.sh/instance-size"
         )
     );
-    // An unknown provider has the restrictions of all known ones.
+    // For an unknown provider, the restrictions of all known providers apply.
     assert_eq!(runtime_errors("NodePool", &node_pool("example.com", template)).len(), 1);
 }
 
@@ -143,13 +143,13 @@ fn node_pool_requirement_on_nodepool_label_is_an_error() {
             "spec.template.spec.requirements[0].key: karpenter.sh/nodepool is set by the NodePool itself and cannot be required"
         ]
     );
-    // A requirement of a NodeOverlay may use the NodePool label.
+    // A NodeOverlay's requirements may use the NodePool label.
     assert!(runtime_errors("NodeOverlay", &json!({"spec": {"requirements": [requirement]}})).is_empty());
 }
 
 #[test]
 fn requirements() {
-    /// Key, operator, values, minValues and the expected errors.
+    /// A case: key, operator, values, minValues, and the expected errors.
     type Case<'a> = (&'a str, &'a str, &'a [&'a str], Option<i64>, &'a [&'a str]);
     let cases: &[Case] = &[
         ("kubernetes.io/os", "In", &["linux"], None, &[]),
@@ -261,7 +261,7 @@ fn requirements() {
         let errors = requirement_errors(key, operator, values, *min_values, "p");
         assert_eq!(shown(&errors), *expected, "{key} {operator} {values:?} {min_values:?}");
     }
-    // A negative number is not a label value either.
+    // A negative number is no valid label value, so two errors are reported.
     assert_eq!(requirement_errors("example.com/x", "Gt", &["-1"], None, "p").len(), 2);
 }
 

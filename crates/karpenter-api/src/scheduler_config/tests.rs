@@ -42,7 +42,7 @@ fn yaml_and_json_are_parsed() {
         (one.node_taints_policy.as_deref(), one.node_affinity_policy.as_deref()),
         (Some("Honor"), Some("Ignore"))
     );
-    // A topology key may occur once per value of whenUnsatisfiable.
+    // The same topology key may occur twice, with different values of whenUnsatisfiable.
     assert_eq!(
         keys(&document(&format!("{ZONE}, {}", ZONE.replace("DoNotSchedule", "ScheduleAnyway")))),
         [zone, zone]

@@ -1,10 +1,10 @@
-//! Validates a value with a structural schema and collects all violations.
+//! Validates a value with a structural schema and returns all violations.
 //!
-//! Recursion follows the schema, not the value, so that the CRD limits its depth. Parts of the value without a schema are
-//! reported (unknown field) or skipped (preserve-unknown-fields).
+//! Recursion follows the schema, not the value, so the CRD limits its depth. If the schema does not describe a part of
+//! the value, the part is reported as an unknown field, or skipped with preserve-unknown-fields.
 //!
-//! Results are those of the API server, with one exception: its library accepts some lists for a string with a format,
-//! which no controller could read. They are rejected here.
+//! The results are those of the API server, with one exception. Its library accepts some lists as a string with a
+//! format, which no controller could read; this module rejects them.
 
 use std::collections::BTreeSet;
 
@@ -19,8 +19,8 @@ use crate::error::{FieldError, Rule};
 #[derive(Debug, Default)]
 pub struct Findings {
     pub errors: Vec<FieldError>,
-    /// Whether CEL rules must be skipped. The API server skips them after a wrong type, a missing field, an unsupported
-    /// value, or a value that is too long.
+    /// Whether CEL rules must not be evaluated. The API server skips them after a wrong type, a missing field, an
+    /// unsupported value, or a value that is too long.
     pub blocks_rules: bool,
 }
 
@@ -37,7 +37,7 @@ impl Findings {
 }
 
 impl Schema {
-    /// Validates a value with defaults applied; `path` is its path in the object.
+    /// Validates a value to which defaults were applied; `path` is its path in the object.
     pub fn check(&self, path: &str, value: &Value) -> Findings {
         let mut findings = Findings::default();
         self.walk(&mut path.to_string(), value, &mut findings);
@@ -157,7 +157,7 @@ impl Schema {
         }
     }
 
-    /// The API server does not enforce the formats int32 and int64.
+    /// Checks a number. As in the API server, the formats int32 and int64 are not enforced.
     fn check_number(&self, path: &str, number: &Number, findings: &mut Findings) {
         let Some(approximate) = number.as_f64() else { return };
         let valid = match (self.minimum, self.maximum) {
@@ -301,7 +301,7 @@ fn check_unique(
     }
 }
 
-/// The key fields of an element of a map list, as text; `None` for elements that are not objects.
+/// The values of the key fields of a map list's element, as text; `None` for an element that is not an object.
 fn keyed_identity(element: &Value, keys: &[String]) -> Option<String> {
     let fields = element.as_object()?;
     let parts: Vec<String> = keys
@@ -315,8 +315,8 @@ fn is_whole(value: &Value) -> bool {
     value.as_number().is_some_and(|number| whole_number(number).is_some())
 }
 
-/// The number as an integer, if it has no fraction. JSON and the API server do not distinguish 5.0 from 5. A number
-/// that was written as a float is accepted only in the range in which floats are exact.
+/// The number as an integer; `None` if it has a fraction. JSON and the API server do not distinguish 5.0 from 5. A
+/// number written as a float is accepted only in the range in which floats represent integers exactly.
 pub(super) fn whole_number(number: &Number) -> Option<i64> {
     const EXACT_FLOAT_MAX: f64 = ((1_u64 << 53) - 1) as f64;
     number.as_i64().or_else(|| {

@@ -1,9 +1,9 @@
-//! Applies defaults in place, and drops nulls as the API server does before validation.
+//! Applies defaults to an object in place, and removes nulls, as the API server does before validation.
 //!
-//! Also writes whole floats in integer fields as integers (7.0 as 7), as clients do when they convert YAML to JSON; typed
-//! deserialization would reject the float.
+//! In integer fields, floats without a fraction become integers (7.0 becomes 7), as clients do when they convert YAML
+//! to JSON; typed deserialization would reject the float.
 //!
-//! Values of the wrong type are not changed; `check` reports them.
+//! Values of the wrong type stay unchanged; `check` reports them.
 
 use serde_json::Value;
 
@@ -11,8 +11,8 @@ use super::check::whole_number;
 use super::{JsonType, Schema};
 
 impl Schema {
-    /// Removes nulls of fields that are not nullable and have no default, then applies defaults, also inside of values that are
-    /// defaults themselves.
+    /// Removes nulls from fields that are not nullable and have no default, then applies defaults, including defaults
+    /// within values that are defaults themselves.
     pub fn apply_defaults(&self, value: &mut Value) {
         self.drop_nulls(value);
         self.fill(value);
@@ -72,7 +72,7 @@ impl Schema {
         }
     }
 
-    /// The schema of a field: its own, or that of additionalProperties.
+    /// The schema of a field: that of the property, or else that of additionalProperties.
     pub(super) fn field_schema(&self, name: &str) -> Option<&Schema> {
         self.properties.get(name).or(self.additional_properties.as_deref())
     }

@@ -1,5 +1,5 @@
-//! String formats. As in the API server, `date-time` is wider than RFC 3339 (any character before the fraction of a
-//! second), and leap seconds are rejected.
+//! String formats that the API server checks. Its `date-time` accepts more than RFC 3339 (any character before the
+//! fraction of a second), but rejects leap seconds.
 
 use std::sync::LazyLock;
 
@@ -12,7 +12,7 @@ static TIME: LazyLock<Regex> = LazyLock::new(|| {
 
 /// Whether the API server accepts the string as `date-time`.
 pub(crate) fn is_date_time(text: &str) -> bool {
-    // Valid values are much shorter; do not convert megabytes to lower case.
+    // Valid values are much shorter. The limit avoids converting megabytes to lower case.
     if text.len() > 128 {
         return false;
     }
@@ -26,7 +26,7 @@ pub(crate) fn is_date_time(text: &str) -> bool {
 }
 
 fn is_date(text: &str) -> bool {
-    // jiff also accepts signs and week dates, so the format is checked first.
+    // jiff would also accept signs and week dates, so the form is checked first.
     text.len() == 10
         && text.bytes().enumerate().all(|(position, byte)| match position {
             4 | 7 => byte == b'-',

@@ -1,11 +1,11 @@
 //! Finds the known name that is closest to a misspelled one, for the hint "Did you mean" in error messages.
 
-/// Longer names are not compared: they are no typing errors, and comparing them is slow.
+/// Names longer than this are not compared, because they are no typing errors and comparing them is slow.
 const NAME_BYTES_MAX: usize = 64;
 
-/// The closest candidate, or `None` if all are too different.
+/// The candidate closest to the name; `None` if all of them differ too much.
 ///
-/// Of equally close candidates, the first is returned.
+/// If several candidates are equally close, the first one is returned.
 pub fn closest_name<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     if name.len() > NAME_BYTES_MAX {
         return None;
@@ -23,7 +23,8 @@ pub fn closest_name<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str
         .map(|(_, candidate)| candidate)
 }
 
-/// Number of insertions, deletions, replacements and swaps of adjacent characters that turn one text into the other.
+/// The edit distance of two texts: how many insertions, deletions, replacements and swaps of adjacent characters turn
+/// one into the other.
 fn edit_distance(left: &[char], right: &[char]) -> usize {
     let mut before_previous: Vec<usize> = Vec::new();
     let mut previous: Vec<usize> = (0..=right.len()).collect();

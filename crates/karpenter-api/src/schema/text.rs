@@ -1,10 +1,10 @@
-//! Quotes values and keys in messages: as JSON, truncated.
+//! Quotes values and keys in error messages: as JSON, truncated.
 
 use serde_json::Value;
 
 const QUOTED_CHARS_MAX: usize = 80;
 
-/// The value as JSON, truncated. Objects and lists are named, not printed.
+/// A value as truncated JSON. For objects and lists, only the type is given.
 pub(crate) fn quoted(value: &Value) -> String {
     match value {
         Value::Object(_) => "an object".to_string(),
@@ -14,7 +14,7 @@ pub(crate) fn quoted(value: &Value) -> String {
     }
 }
 
-/// The text, or its beginning followed by `...`.
+/// The text itself, or, if it is long, its beginning followed by `...`.
 pub fn short_text(text: &str) -> String {
     match text.char_indices().nth(QUOTED_CHARS_MAX) {
         None => text.to_string(),
@@ -22,7 +22,7 @@ pub fn short_text(text: &str) -> String {
     }
 }
 
-/// The JSON type of a value, as schemas name it.
+/// The JSON type of a value, by the name that schemas use.
 pub(crate) fn type_name(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",

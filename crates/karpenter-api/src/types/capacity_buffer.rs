@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::{Condition, Quantities, kubernetes_object, null_as_default};
 
 kubernetes_object!(
-    /// Spare capacity, counted in pods of a template or of a scalable workload.
+    /// Spare capacity, stated as a number of pods of a template or of a scalable workload.
     CapacityBuffer, "autoscaling.x-k8s.io", "v1beta1", "capacitybuffers", NamespaceResourceScope, CapacityBufferSpec,
     CapacityBufferStatus
 );
@@ -17,7 +17,7 @@ kubernetes_object!(
 pub struct CapacityBufferSpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub provisioning_strategy: Option<String>,
-    /// Mutually exclusive with `scalable_ref`.
+    /// The pod template. It must not be set together with `scalable_ref`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pod_template_ref: Option<LocalObjectReference>,
     #[serde(skip_serializing_if = "Option::is_none")]

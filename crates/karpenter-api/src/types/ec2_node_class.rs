@@ -1,4 +1,4 @@
-//! EC2NodeClass: launch settings of EC2 instances (AMI, network, volumes, kubelet).
+//! EC2NodeClass: settings for launching EC2 instances (AMI, network, volumes, kubelet).
 //!
 //! Upstream: karpenter-provider-aws `pkg/apis/v1/ec2nodeclass.go`.
 
@@ -11,12 +11,12 @@ use serde::{Deserialize, Serialize};
 use super::{Condition, Requirement, kubernetes_object, null_as_default};
 
 kubernetes_object!(
-    /// The configuration of the AWS provider for nodes.
+    /// The AWS provider's configuration of nodes.
     EC2NodeClass, "karpenter.k8s.aws", "v1", "ec2nodeclasses", ClusterResourceScope, EC2NodeClassSpec,
     EC2NodeClassStatus
 );
 
-/// A kubelet configuration with known and unknown keys.
+/// A kubelet configuration: any keys, known to this crate or not.
 pub type KubeletValues = BTreeMap<String, serde_json::Value>;
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -66,11 +66,11 @@ pub struct EC2NodeClassSpec {
     pub cpu_options: Option<CpuOptions>,
 }
 
-/// The AMI family if neither `amiFamily` nor an alias determines one.
+/// The AMI family of a node class with neither `amiFamily` nor an alias.
 pub const AMI_FAMILY_CUSTOM: &str = "Custom";
 
 impl EC2NodeClassSpec {
-    /// The AMI family: `amiFamily`, else that of an alias, else `Custom`.
+    /// The AMI family: `amiFamily`; if it is not set, the family in an alias; else `Custom`.
     pub fn resolved_ami_family(&self) -> &str {
         if let Some(family) = self.ami_family.as_deref().filter(|family| !family.is_empty()) {
             return family;
@@ -124,7 +124,7 @@ pub struct CapacityReservationSelectorTerm {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct AmiSelectorTerm {
-    /// `family@version`, e.g. `al2023@latest`.
+    /// An AMI alias `family@version`, such as `al2023@latest`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub alias: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -187,7 +187,7 @@ pub struct BlockDevice {
 pub struct NetworkInterface {
     pub network_card_index: i32,
     pub device_index: i32,
-    /// `interface` or `efa-only`.
+    /// The interface type: `interface` or `efa-only`.
     pub interface_type: String,
 }
 
@@ -204,7 +204,7 @@ pub struct MetadataOptions {
     pub http_tokens: Option<String>,
 }
 
-/// Idle timeouts in seconds.
+/// Idle timeouts of tracked connections, in seconds.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ConnectionTracking {
@@ -268,7 +268,7 @@ pub struct CapacityReservationStatus {
     pub instance_type: String,
     #[serde(rename = "ownerID")]
     pub owner_id: String,
-    /// `default` or `capacity-block`.
+    /// The kind of capacity reservation: `default` or `capacity-block`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reservation_type: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -1,4 +1,4 @@
-//! KWOKNodeClass: launch settings of the kwok provider.
+//! KWOKNodeClass: settings of nodes that the kwok provider simulates.
 //!
 //! Upstream: `kwok/apis/v1alpha1/kwoknodeclass.go`.
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::{Condition, GoDuration, kubernetes_object, null_as_default};
 
 kubernetes_object!(
-    /// Settings of simulated nodes.
+    /// The settings of simulated nodes.
     KWOKNodeClass, "karpenter.kwok.sh", "v1alpha1", "kwoknodeclasses", ClusterResourceScope, KWOKNodeClassSpec,
     KWOKNodeClassStatus
 );
@@ -15,7 +15,7 @@ kubernetes_object!(
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct KWOKNodeClassSpec {
-    /// Delay between launch and registration of the node.
+    /// How long after its launch a simulated node registers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node_registration_delay: Option<GoDuration>,
 }

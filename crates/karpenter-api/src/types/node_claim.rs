@@ -11,7 +11,7 @@ use super::{
 };
 
 kubernetes_object!(
-    /// A request for one node, and its status.
+    /// A request for one node, and the state of that node.
     NodeClaim, "karpenter.sh", "v1", "nodeclaims", ClusterResourceScope, NodeClaimSpec, NodeClaimStatus
 );
 
@@ -34,7 +34,7 @@ pub struct NodeClaimSpec {
     pub expire_after: Option<NillableDuration>,
 }
 
-/// The minimum resources of the node.
+/// The minimum amounts of resources that the node must have.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ResourceRequests {

@@ -1,4 +1,4 @@
-//! NodeOverlay: adjusts prices and capacity of the instance types that it selects.
+//! NodeOverlay: changes prices and adds capacity of the instance types that it selects.
 //!
 //! Upstream: `pkg/apis/v1alpha1/nodeoverlay.go`.
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::{Condition, Quantities, Requirement, kubernetes_object, null_as_default};
 
 kubernetes_object!(
-    /// An adjustment of instance types.
+    /// A change of the price or capacity of some instance types.
     NodeOverlay, "karpenter.sh", "v1alpha1", "nodeoverlays", ClusterResourceScope, NodeOverlaySpec, NodeOverlayStatus
 );
 
@@ -16,10 +16,10 @@ kubernetes_object!(
 pub struct NodeOverlaySpec {
     #[serde(deserialize_with = "null_as_default")]
     pub requirements: Vec<Requirement>,
-    /// Price per hour; mutually exclusive with `price_adjustment`.
+    /// The new price per hour. It must not be set together with `price_adjustment`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub price: Option<String>,
-    /// Change of the price, such as `+0.5` or `-10%`.
+    /// The change of the price, such as `+0.5` or `-10%`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub price_adjustment: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]

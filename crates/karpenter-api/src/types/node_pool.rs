@@ -12,7 +12,7 @@ use super::{
 };
 
 kubernetes_object!(
-    /// A template of nodes with limits and disruption rules.
+    /// A template for nodes, with limits and rules for disruption.
     NodePool, "karpenter.sh", "v1", "nodepools", ClusterResourceScope, NodePoolSpec, NodePoolStatus
 );
 
@@ -22,13 +22,13 @@ pub struct NodePoolSpec {
     pub template: NodeClaimTemplate,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub disruption: Option<Disruption>,
-    /// Any resource name, and `nodes` for the number of nodes.
+    /// The NodePool's limits, by resource name; `nodes` limits the number of nodes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limits: Option<Quantities>,
     /// NodePools with a higher weight are tried first; the default is 0.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub weight: Option<i32>,
-    /// The number of nodes of a static NodePool.
+    /// The fixed number of nodes of a static NodePool; not set for dynamic NodePools.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replicas: Option<i64>,
 }
@@ -55,7 +55,7 @@ pub struct NodeClaimTemplateMetadata {
 pub struct NodeClaimTemplateSpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub taints: Option<Vec<Taint>>,
-    /// Taints that another controller removes before the node is initialized; pods need not tolerate them.
+    /// Taints that another controller removes before the node is initialized, so pods need not tolerate them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub startup_taints: Option<Vec<Taint>>,
     #[serde(deserialize_with = "null_as_default")]
@@ -84,21 +84,21 @@ pub enum ConsolidationPolicy {
     #[default]
     WhenEmptyOrUnderutilized,
     Balanced,
-    /// A value that this version does not know.
+    /// A value that this version of Karpenter does not know.
     #[serde(untagged)]
     Other(String),
 }
 
-/// Limits how many nodes may be disrupted at the same time.
+/// A disruption budget, which limits how many nodes may be disrupted at the same time.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Budget {
-    /// A count such as `5`, or a percentage such as `10%`.
+    /// The maximum number of nodes, as a count such as `5` or a percentage such as `10%`.
     pub nodes: String,
-    /// Absent: all reasons. Empty: none.
+    /// The reasons that the budget applies to. If absent, it applies to all reasons; if empty, to none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reasons: Option<Vec<DisruptionReason>>,
-    /// Cron schedule in UTC; each hit activates the budget for `duration`.
+    /// A cron schedule in UTC; each scheduled time activates the budget for `duration`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub schedule: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -111,7 +111,7 @@ pub enum DisruptionReason {
     Empty,
     Drifted,
     Unhealthy,
-    /// A value that this version does not know.
+    /// A value that this version of Karpenter does not know.
     #[serde(untagged)]
     Other(String),
 }

@@ -9,19 +9,19 @@ use serde::{Deserialize, Deserializer, Serialize};
 pub use k8s_openapi::api::core::v1::Taint;
 pub use karpenter_model::duration::{GoDuration, NillableDuration};
 
-/// Amounts by resource name.
+/// An amount for each resource name.
 pub type Quantities = BTreeMap<String, Quantity>;
 
-/// A requirement for one label of a node.
+/// A requirement on one label of a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Requirement {
     pub key: String,
-    /// `In`, `NotIn`, `Exists`, `DoesNotExist`, `Gt`, `Lt`, `Gte` or `Lte`.
+    /// The operator: `In`, `NotIn`, `Exists`, `DoesNotExist`, `Gt`, `Lt`, `Gte` or `Lte`.
     pub operator: String,
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "null_as_default")]
     pub values: Vec<String>,
-    /// `minValues`: the number of distinct values that the instance types must have.
+    /// The field `minValues`: how many distinct values the instance types must have for the label.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub min_values: Option<i64>,
 }
@@ -35,7 +35,8 @@ pub struct NodeClassReference {
     pub name: String,
 }
 
-/// A status condition. Unlike in the standard type, the reason is optional: older objects may lack it.
+/// A status condition. Unlike in the standard Kubernetes type, the reason is optional, because older objects may lack
+/// it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Condition {
@@ -69,7 +70,7 @@ impl ConditionStatus {
     }
 }
 
-/// Deserializes null like an absent field, as the API server stores it.
+/// Deserializes null like an absent field, because the API server stores it as absent.
 pub(super) fn null_as_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,

@@ -3,7 +3,7 @@ use serde_json::{Value, json};
 
 use super::*;
 
-/// Deserializes and serializes the object, and expects the same JSON.
+/// Deserializes an object and serializes it again; the JSON must not change.
 fn round_trip<K>(object: Value) -> K
 where
     K: Resource + serde::Serialize + serde::de::DeserializeOwned,

@@ -4,15 +4,16 @@ use serde_json::Value;
 
 use crate::error::{FieldError, Rule};
 
-/// The maximum size of a request body that the API server accepts.
+/// The API server's maximum size of a request body.
 const OBJECT_BYTES_MAX: usize = 3 * 1024 * 1024;
-/// The maximum nesting: deeper than any field of our kinds; it keeps recursive code within the stack.
+/// The maximum nesting of an object: deeper than any field of our kinds, and small enough that recursive code does not
+/// overflow the stack.
 const NESTING_MAX: usize = 100;
 
-/// The first limit that is exceeded.
+/// The error for the first limit that the object exceeds.
 pub(super) fn errors(object: &Value) -> Option<FieldError> {
     let mut bytes: usize = 0;
-    // An explicit stack: recursion could overflow the thread's stack.
+    // The code uses an explicit stack, because recursion could overflow the thread's stack.
     let mut pending = vec![(object, 0usize)];
     while let Some((value, depth)) = pending.pop() {
         if depth > NESTING_MAX {

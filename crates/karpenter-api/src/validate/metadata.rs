@@ -1,7 +1,7 @@
-//! Schema and rules of `metadata`. CRDs cannot describe them; the API server has them built in.
+//! The schema and the rules of `metadata`. CRDs cannot describe its fields; the API server has them built in.
 //!
-//! Fields that only the server writes (uid, managedFields, ...) are accepted with little validation, so that objects from
-//! a cluster can be validated.
+//! Fields that only the API server writes (uid, managedFields, ...) are hardly validated, so that objects read from a
+//! cluster are accepted.
 
 use serde_json::{Value, json};
 
@@ -10,11 +10,11 @@ use crate::schema::{Schema, SchemaError, short_text};
 
 const NAME_CHARS_MAX: usize = 253;
 const WORD_CHARS_MAX: usize = 63;
-/// The API server truncates longer prefixes before it generates a name.
+/// The API server truncates a `generateName` prefix to this length before it appends the generated part.
 const GENERATED_PREFIX_CHARS_MAX: usize = 58;
-/// Total size of keys and values of all annotations.
+/// The maximum total size of the keys and values of all annotations.
 const ANNOTATION_BYTES_MAX: usize = 256 * 1024;
-/// Finalizers that determine the deletion of dependents; they exclude each other.
+/// Finalizers that determine how dependent objects are deleted; an object may have only one of them.
 const DELETION_POLICIES: [&str; 2] = ["orphan", "foregroundDeletion"];
 const SUBDOMAIN: &str =
     "at most 253 lower case letters, digits, '-' and '.', starting and ending with a letter or digit";
@@ -63,7 +63,7 @@ pub(super) fn schema() -> Result<Schema, SchemaError> {
     }))
 }
 
-/// Lower case letters, digits and inner dashes, in parts separated by dots.
+/// Whether the text is a DNS subdomain: lower case letters, digits and inner dashes, in parts separated by dots.
 fn is_subdomain(text: &str) -> bool {
     let is_end =
         |byte: Option<&u8>| byte.is_some_and(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
@@ -75,7 +75,7 @@ fn is_subdomain(text: &str) -> bool {
         })
 }
 
-/// Letters, digits and inner dashes, underscores and dots; not empty.
+/// Whether the text consists of letters, digits, and inner dashes, underscores and dots, and is not empty.
 fn is_word(text: &str) -> bool {
     let is_end = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
     let bytes = text.as_bytes();
@@ -85,7 +85,7 @@ fn is_word(text: &str) -> bool {
         && bytes.iter().all(|byte| is_end(Some(byte)) || matches!(byte, b'-' | b'_' | b'.'))
 }
 
-/// Errors beyond the types of the fields: names, labels, annotations, finalizers and owners.
+/// The errors in names, labels, annotations, finalizers and owner references, beyond wrong types.
 pub fn errors(object: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let metadata = object.get("metadata");
@@ -148,7 +148,8 @@ pub fn errors(object: &Value) -> Vec<FieldError> {
     errors
 }
 
-/// As in the API server, the last two characters of a prefix with a trailing dash are replaced by a letter before the check.
+/// Whether the text is a valid `generateName` prefix. As in the API server, the last two characters of a prefix with a
+/// trailing dash are replaced by a letter before the check.
 fn is_name_prefix(prefix: &str) -> bool {
     let mut characters: Vec<char> = prefix.chars().collect();
     if characters.len() > 1 && characters.last() == Some(&'-') {
@@ -158,7 +159,7 @@ fn is_name_prefix(prefix: &str) -> bool {
     is_subdomain(&characters.into_iter().collect::<String>())
 }
 
-/// Whether the prefix with five letters or digits appended is a valid name.
+/// Whether a name made of the prefix and five letters or digits is valid.
 fn generates_valid_names(prefix: &str) -> bool {
     let kept: String = prefix.chars().take(GENERATED_PREFIX_CHARS_MAX).collect();
     is_subdomain(&format!("{kept}aaaaa"))
@@ -209,7 +210,7 @@ fn owner_errors(owners: Option<&Value>) -> Vec<FieldError> {
     let owners = owners.and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
     for (index, owner) in owners.iter().enumerate() {
         let path = format!("metadata.ownerReferences[{index}]");
-        // The schema reports absent fields.
+        // Absent fields are reported by the schema.
         for name in ["apiVersion", "kind", "name", "uid"] {
             if owner[name].as_str() == Some("") {
                 errors.push(

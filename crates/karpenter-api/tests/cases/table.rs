@@ -1,5 +1,5 @@
-//! The accept/reject tables: their format, and the objects of each case. The tests and the comparison with a real API server
-//! include this file.
+//! The tables of cases that must be accepted or rejected: their format, and how each case's object is built. The tests
+//! and the comparison with a real API server include this file.
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -16,7 +16,7 @@ const TABLES: [(&str, &str); 6] = [
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Table {
-    /// A valid object on which every case is based.
+    /// The valid object from which the object of every case is made.
     pub(crate) base: Value,
     pub(crate) cases: Vec<Case>,
 }
@@ -25,24 +25,24 @@ pub(crate) struct Table {
 #[serde(deny_unknown_fields)]
 pub(crate) struct Case {
     pub(crate) name: String,
-    /// Step 1: JSON pointers to remove.
+    /// Step 1: JSON pointers to values that are removed.
     #[serde(default)]
     remove: Vec<String>,
-    /// Step 2: JSON pointers to set. Missing parent objects are created.
+    /// Step 2: values to set, by JSON pointer. Missing parent objects are created.
     #[serde(default)]
     set: Map<String, Value>,
-    /// Step 3: sets a list of equal elements.
+    /// Step 3: a list that is set to this number of equal elements.
     repeat: Option<Many>,
-    /// Step 3: adds this number of keys with equal values to a map.
+    /// Step 3: a map to which this number of keys with equal values is added.
     fill: Option<Many>,
-    /// Makes the case an update: the stored object is the base with these pointers set.
+    /// If set, the case is an update: the stored object is the base with these values set, by JSON pointer.
     update_from: Option<Map<String, Value>>,
     pub(crate) expect: Expectation,
     /// The path that one of the errors must have.
     pub(crate) path: Option<String>,
-    /// Text that `rule: message` of the error at `path` must contain.
+    /// Text that the error at `path` must contain, where the error is formatted as `rule: message`.
     pub(crate) contains: Option<String>,
-    /// Pointers into the stored object with expected values.
+    /// Expected values of the stored object, by JSON pointer.
     #[serde(default)]
     pub(crate) defaulted: Map<String, Value>,
 }

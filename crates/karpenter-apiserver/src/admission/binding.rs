@@ -11,7 +11,7 @@ use super::json::{child, entries, is_deleting, items, name, text};
 use crate::field::FieldError;
 use crate::status::{ApiResult, Failure};
 
-/// Labels that a pod gets from its node when it is bound.
+/// The labels that a pod gets from its node when it is bound.
 const TOPOLOGY_LABELS: [&str; 2] = ["topology.kubernetes.io/zone", "topology.kubernetes.io/region"];
 
 pub(crate) fn bind_pod(
@@ -56,7 +56,7 @@ pub(crate) fn bind_pod(
     Ok(())
 }
 
-/// The topology labels of a node; empty if it does not exist.
+/// The topology labels of a node; empty if the node does not exist.
 pub(crate) fn topology_labels(node_name: &str, lookup: &dyn Lookup) -> Vec<(String, Value)> {
     TOPOLOGY_LABELS
         .iter()

@@ -1,4 +1,4 @@
-//! Setting of status conditions.
+//! Functions that set status conditions.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::json::{Object, items};
 use crate::clock::rfc3339_seconds;
 
-/// Sets a pod condition. The transition time changes only if the status changes.
+/// Sets a condition of a pod. Its transition time changes only if its status changes.
 pub(crate) fn set_pod_condition(
     status: &mut Object,
     kind: &str,
@@ -26,7 +26,7 @@ pub(crate) fn set_pod_condition(
     put(status, kind, value, condition);
 }
 
-/// Sets a `metav1.Condition` with an empty message.
+/// Sets a condition of type `metav1.Condition`, with an empty message.
 pub(crate) fn set_condition(
     status: &mut Object,
     kind: &str,

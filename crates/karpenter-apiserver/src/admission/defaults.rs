@@ -1,8 +1,8 @@
-//! API defaults of built-in kinds, which depend on the object alone.
+//! The API defaults of built-in kinds. They depend only on the object itself.
 //!
-//! `pods` has pods and pod templates, `workloads` workloads, `storage` volumes and storage. Conversions that affect the
-//! result are included (`stringData` of Secrets, mirrored fields). Objects must be normalized by `builtin::round_trip`:
-//! no nulls, no empty optional values.
+//! The module `pods` has the defaults of pods and pod templates, `workloads` those of workloads, and `storage` those of
+//! volumes and storage. Conversions that affect the result are included (`stringData` of Secrets, mirrored fields).
+//! Objects must first be normalized by `builtin::round_trip`: without nulls and without empty optional values.
 //!
 //! Upstream: k8s.io/kubernetes/pkg/apis/core/v1/defaults.go, k8s.io/kubernetes/pkg/apis/apps/v1/defaults.go,
 //! k8s.io/kubernetes/pkg/apis/batch/v1/defaults.go
@@ -174,11 +174,11 @@ fn default_namespace(map: &mut Object) {
     set_default(child(map, "status"), "phase", "Active");
 }
 
-/// Rounds the quantities of a resource list up to a multiple of one thousandth.
+/// Rounds the quantities of a resource list up to multiples of one thousandth.
 fn round_quantities(holder: &mut Object, key: &str) {
     let Some(list) = child_mut(holder, key) else { return };
     for value in list.values_mut() {
-        // Only values with a fraction or one of these suffixes can be finer than one thousandth.
+        // Only a value with a fraction or one of these suffixes may need rounding.
         let may_be_finer = value.as_str().is_some_and(|text| text.contains(['.', 'u', 'n', 'm', 'e', 'E']));
         if let (true, Some(mut quantity)) = (may_be_finer, Quantity::from_json(value)) {
             quantity.round_up_to_milli();
@@ -197,7 +197,7 @@ fn default_node(map: &mut Object) {
     {
         set_default(status, "allocatable", capacity);
     }
-    // `podCIDR` and the first entry of `podCIDRs` mirror each other. If they differ, `podCIDR` is used.
+    // `podCIDR` and the first entry of `podCIDRs` must be equal. If they differ, `podCIDR` is used for both.
     let spec = child(map, "spec");
     let single = spec.get("podCIDR").map(|cidr| text(cidr).to_string()).unwrap_or_default();
     let first = spec
@@ -226,7 +226,7 @@ fn default_limit_range(map: &mut Object) {
     }
 }
 
-/// Copies the entries of `from` that `into` does not have.
+/// Copies those entries of `from` that `into` lacks.
 fn fill(map: &mut Object, from: &str, into: &str) {
     let Some(Value::Object(source)) = map.get(from).cloned() else { return };
     let target = child(map, into);

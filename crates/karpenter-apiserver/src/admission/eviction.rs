@@ -1,7 +1,7 @@
-//! Decides whether a pod may be evicted, and which writes the eviction requires.
+//! Decides whether a pod may be evicted, and what must be written for the eviction.
 //!
-//! An accepted eviction decrements `status.disruptionsAllowed` of the pod's PodDisruptionBudget and adds the pod to
-//! `status.disruptedPods`, until the disruption controller has observed the deletion.
+//! An accepted eviction decrements `status.disruptionsAllowed` of the pod's PodDisruptionBudget, and adds the pod to
+//! `status.disruptedPods` until the disruption controller has observed the deletion.
 //!
 //! Upstream: k8s.io/kubernetes/pkg/registry/core/pod/storage/eviction.go
 
@@ -44,8 +44,8 @@ pub(crate) fn decide_eviction(
     let phase = text(&pod["status"]["phase"]);
     let is_terminal = matches!(phase, "Succeeded" | "Failed") || is_deleting(pod);
     let mut budget = None;
-    // If the pod is not ready, its resource version becomes a precondition of its deletion, in case the pod becomes
-    // ready meanwhile.
+    // If the pod is not ready, its deletion gets the pod's resource version as a precondition, because the pod may
+    // become ready in the meantime.
     let mut requires_version = false;
     if is_terminal || phase == "Pending" {
         requires_version = !is_terminal;
@@ -67,8 +67,8 @@ pub(crate) fn decide_eviction(
     }
     let with_disruption_target = with_disruption_target(pod, now).filter(|_| !is_dry_run);
     if with_disruption_target.is_some() {
-        // Storing the condition changes the resource version, so it cannot be a precondition of the deletion. The
-        // caller stores the condition at the version that was read.
+        // Storing the condition changes the resource version, so it cannot be a precondition of the deletion. Instead,
+        // the caller stores the condition at the resource version that was read.
         if let Some(preconditions) = child_mut(&mut options, "preconditions") {
             preconditions.remove("resourceVersion");
             if preconditions.is_empty() {
@@ -86,7 +86,7 @@ pub(crate) fn mark_evicted(pod: &Value, eviction: &Value, now: Timestamp) -> Api
     Ok(with_disruption_target(pod, now))
 }
 
-/// The pod with the condition `DisruptionTarget`; `None` if it has the condition already.
+/// The pod with the condition `DisruptionTarget` added; `None` if it has the condition.
 fn with_disruption_target(pod: &Value, now: Timestamp) -> Option<Value> {
     let mut with_disruption_target = pod.clone();
     if let Value::Object(map) = &mut with_disruption_target {
@@ -140,7 +140,7 @@ fn count(status: &Value, key: &str) -> i64 {
     integer(&status[key]).unwrap_or(0)
 }
 
-/// The PodDisruptionBudget after one more eviction, or the error if it allows none.
+/// The PodDisruptionBudget after one more eviction; an error if it allows no more evictions.
 fn charge(budget: &Value, pod_name: &str, now: Timestamp) -> ApiResult<Value> {
     let budget_name = name(budget);
     let status = &budget["status"];

@@ -1,4 +1,4 @@
-//! An in-memory [`Lookup`] for tests.
+//! A [`Lookup`] over objects in memory, for tests.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,20 +1,20 @@
-//! Accessors of JSON objects that do not panic if a value has the wrong type.
+//! Access to fields of JSON objects that does not panic if a value has the wrong type.
 
 use serde_json::{Map, Value};
 
 pub(crate) type Object = Map<String, Value>;
 
-/// The string; empty if the value is not a string.
+/// The string in a JSON value; empty if the value is not a string.
 pub(crate) fn text(value: &Value) -> &str {
     value.as_str().unwrap_or("")
 }
 
-/// The items; empty if the value is not a list.
+/// The items of a JSON list; empty if the value is not a list.
 pub(crate) fn items(value: &Value) -> &[Value] {
     value.as_array().map_or(&[], Vec::as_slice)
 }
 
-/// The entries of an object, sorted by key; empty if the value is not an object.
+/// The entries of a JSON object, sorted by key; empty if the value is not an object.
 pub(crate) fn entries(value: &Value) -> impl Iterator<Item = (&String, &Value)> {
     value.as_object().into_iter().flatten()
 }
@@ -23,7 +23,7 @@ pub(crate) fn integer(value: &Value) -> Option<i64> {
     value.as_i64()
 }
 
-/// Present and not null.
+/// Whether the value is present and not null.
 pub(crate) fn is_set(value: &Value) -> bool {
     !value.is_null()
 }
@@ -41,7 +41,7 @@ pub(crate) fn is_deleting(object: &Value) -> bool {
     is_set(&object["metadata"]["deletionTimestamp"])
 }
 
-/// The object at `key`. If there is none, it is created; a value of another type is replaced.
+/// The object at `key`. If the value is missing or not an object, an empty object is inserted.
 pub(crate) fn child<'a>(map: &'a mut Object, key: &str) -> &'a mut Object {
     let value = map.entry(key).or_insert_with(|| Value::Object(Object::new()));
     if !value.is_object() {
@@ -53,7 +53,7 @@ pub(crate) fn child<'a>(map: &'a mut Object, key: &str) -> &'a mut Object {
     }
 }
 
-/// The object at `key`, if there is one.
+/// The object at `key`; `None` if the value is missing or not an object.
 pub(crate) fn child_mut<'a>(map: &'a mut Object, key: &str) -> Option<&'a mut Object> {
     map.get_mut(key).and_then(Value::as_object_mut)
 }
@@ -63,7 +63,7 @@ pub(crate) fn objects_mut<'a>(map: &'a mut Object, key: &str) -> impl Iterator<I
     map.get_mut(key).and_then(Value::as_array_mut).into_iter().flatten().filter_map(Value::as_object_mut)
 }
 
-/// Sets `key` if it is absent or null.
+/// Sets `key` to `value` if it is absent or null.
 pub(crate) fn set_default(map: &mut Object, key: &str, value: impl Into<Value>) {
     match map.get(key) {
         None | Some(Value::Null) => {

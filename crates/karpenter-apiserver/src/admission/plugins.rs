@@ -1,10 +1,10 @@
-//! Admission plugins in the order of kube-apiserver: NamespaceLifecycle, ServiceAccount, TaintNodesByCondition,
+//! The admission plugins, in kube-apiserver's order: NamespaceLifecycle, ServiceAccount, TaintNodesByCondition,
 //! LimitRanger, Priority, DefaultTolerationSeconds, PodTopologyLabels, DefaultStorageClass,
 //! StorageObjectInUseProtection, RuntimeClass, and the validating plugins.
 //!
-//! Differences from kube-apiserver: the ServiceAccount `default` need not exist, because the controller that creates it
-//! may not run; pods then get no token. Validating plugins (limits, expansion of claims) run before the validation of
-//! the kind, not after it. ResourceQuota is not enforced.
+//! There are three differences from kube-apiserver. The ServiceAccount `default` need not exist, because the controller
+//! that creates it may not run; pods then get no token. Validating plugins (limits, expansion of claims) run before the
+//! validation of the kind, not after it. ResourceQuota is not enforced.
 //!
 //! Upstream: k8s.io/kubernetes/pkg/kubeapiserver/options/plugins.go, k8s.io/kubernetes/plugin/pkg/admission
 
@@ -56,7 +56,7 @@ pub(crate) fn admit(operation: &Operation<'_>, object: &mut Value, lookup: &dyn 
     }
 }
 
-/// The error that the request is forbidden.
+/// The error that reports that the request is forbidden.
 fn forbidden(operation: &Operation<'_>, object: &Value, why: &str) -> Box<Failure> {
     let own_name = [operation.name, name(object), text(&object["metadata"]["generateName"])]
         .into_iter()
@@ -97,8 +97,8 @@ fn check_namespace(operation: &Operation<'_>, lookup: &dyn Lookup) -> ApiResult<
     Ok(())
 }
 
-/// Taints a new node `not-ready`, so that no pods are scheduled to it before the node lifecycle controller has seen it
-/// ready.
+/// Gives a new node the taint `not-ready`, so that no pods are scheduled to it before the node lifecycle controller has
+/// seen it ready.
 fn taint_new_node(node: &mut Value) {
     let taint = json!({"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"});
     let is_there = items(&node["spec"]["taints"])
@@ -116,7 +116,7 @@ fn add_finalizer(object: &mut Value, finalizer: &str) {
     }
 }
 
-/// Appends to the list at `key`, which is created if it does not exist.
+/// Appends a value to the list at `key`; creates the list if it does not exist.
 fn push(map: &mut Object, key: &str, value: Value) {
     let list = map.entry(key).or_insert_with(|| json!([]));
     if !list.is_array() {
@@ -138,7 +138,7 @@ fn set_default_class(claim: &mut Value, lookup: &dyn Lookup) {
             .iter()
             .any(|key| class["metadata"]["annotations"][*key] == "true")
     };
-    // The newest class is used; of several with the same creation time, the first by name.
+    // The newest default class is used; of several with the same creation time, the first by name.
     let mut classes = lookup.list("storage.k8s.io", "storageclasses", "");
     classes.retain(|class| is_default(class));
     classes.sort_by(|left, right| {
@@ -150,7 +150,7 @@ fn set_default_class(claim: &mut Value, lookup: &dyn Lookup) {
     }
 }
 
-/// A claim may be expanded only if its StorageClass allows it.
+/// Rejects the expansion of a claim unless its StorageClass allows it.
 fn check_expansion(operation: &Operation<'_>, claim: &Value, lookup: &dyn Lookup) -> ApiResult<()> {
     let Some(old) = operation.old else { return Ok(()) };
     let size = |claim: &Value| {
@@ -160,7 +160,7 @@ fn check_expansion(operation: &Operation<'_>, claim: &Value, lookup: &dyn Lookup
     if after <= before {
         return Ok(());
     }
-    // Validation rejects any change of the spec of a claim that is not bound.
+    // If the claim is not bound, validation rejects any change of its spec.
     if old["status"]["phase"] != "Bound" {
         return Ok(());
     }

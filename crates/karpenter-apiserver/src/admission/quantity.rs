@@ -1,11 +1,12 @@
-//! Resource quantities: exact values for comparison and addition, and the string that Go encodes after decoding.
+//! Resource quantities: exact values that can be compared and added, and the string that Go writes for a quantity that
+//! it read.
 //!
 //! Upstream: k8s.io/apimachinery/pkg/api/resource/quantity.go
 
 use std::fmt;
 
 const NANOS_PER_UNIT: i128 = 1_000_000_000;
-/// The limit of binary quantities (2^63 - 1 units), as in Go.
+/// The maximum of quantities with binary suffixes (2^63 - 1 units), as in Go.
 const UNITS_MAX: i128 = i64::MAX as i128;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,12 +16,12 @@ enum Format {
     BinarySi,
 }
 
-/// A value with a precision of one nano.
+/// A quantity, as a number of billionths.
 #[derive(Debug, Clone)]
 pub(crate) struct Quantity {
     nanos: i128,
     format: Format,
-    /// The original string, if Go would encode it unchanged.
+    /// The original string, if Go would write it unchanged.
     text: Option<String>,
 }
 
@@ -46,7 +47,7 @@ impl Quantity {
         Self { nanos: 0, format: Format::DecimalSi, text: None }
     }
 
-    /// `None` if Go rejects the string.
+    /// Parses a quantity; `None` if Go rejects the string.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let unsigned = text.strip_prefix(['-', '+']).unwrap_or(text);
         let negative = text.starts_with('-');
@@ -93,7 +94,7 @@ impl Quantity {
         })
     }
 
-    /// A quantity in JSON: a string or a number.
+    /// Reads a quantity from JSON, where it is a string or a number.
     pub(crate) fn from_json(value: &serde_json::Value) -> Option<Self> {
         match value {
             serde_json::Value::String(text) => Self::parse(text.trim()),
@@ -114,7 +115,7 @@ impl Quantity {
         self.nanos % NANOS_PER_UNIT == 0
     }
 
-    /// The value in thousandths, rounded up; used for ratios.
+    /// The value in thousandths, rounded up, for computing ratios.
     pub(crate) fn millis(&self) -> i128 {
         div_ceil(self.nanos, 1_000_000)
     }
@@ -137,7 +138,7 @@ impl Quantity {
     }
 }
 
-/// The string that Go would encode.
+/// Prints the string that Go would write.
 impl fmt::Display for Quantity {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(text) = &self.text {
@@ -176,7 +177,8 @@ fn div_ceil(value: i128, by: i128) -> i128 {
     value.div_euclid(by) + i128::from(value.rem_euclid(by) != 0)
 }
 
-/// `value` times ten to the power of `places`, rounded up if digits are lost, and capped on overflow.
+/// Computes `value` times ten to the power of `places`. The result is rounded up if digits are lost, and capped if it
+/// overflows.
 fn shift_decimal(value: i128, places: i32) -> i128 {
     if places >= 0 {
         if value == 0 {

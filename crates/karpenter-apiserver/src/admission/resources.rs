@@ -1,4 +1,4 @@
-//! Requests and limits of containers and pods: sums, maxima and the QoS class.
+//! Requests and limits of containers and pods: their sums and maxima, and the QoS class that follows from them.
 //!
 //! Upstream: k8s.io/component-helpers/resource/helpers.go
 
@@ -15,7 +15,7 @@ pub(crate) fn read_list(value: &Value) -> ResourceList {
     entries(value).filter_map(|(name, value)| Some((name.clone(), Quantity::from_json(value)?))).collect()
 }
 
-/// Requests and limits of a container.
+/// The requests and the limits of a container.
 pub(crate) fn container_lists(container: &Value) -> (ResourceList, ResourceList) {
     (read_list(&container["resources"]["requests"]), read_list(&container["resources"]["limits"]))
 }
@@ -34,8 +34,8 @@ pub(crate) fn max_list(peak: &mut ResourceList, other: &ResourceList) {
     }
 }
 
-/// The maximum that the containers of a pod need at the same time: all containers and sidecars, or an init container
-/// with the sidecars before it. Pod-level values replace the sums. Without overhead.
+/// The most that containers of a pod request at the same time, without overhead: all containers and sidecars, or an
+/// init container with the sidecars before it. Pod-level values replace the sums.
 pub(crate) fn pod_lists(spec: &Value) -> (ResourceList, ResourceList) {
     let total = |pick: fn(&Value) -> ResourceList, own: &Value| {
         let (mut sum, mut sidecars, mut peak) =
@@ -63,7 +63,7 @@ pub(crate) fn pod_lists(spec: &Value) -> (ResourceList, ResourceList) {
     )
 }
 
-/// The QoS class: `Guaranteed`, `Burstable` or `BestEffort`.
+/// The QoS class of a pod: `Guaranteed`, `Burstable` or `BestEffort`.
 pub(crate) fn quality_of_service(spec: &Value) -> &'static str {
     let (mut requests, mut limits) = (ResourceList::new(), ResourceList::new());
     let mut is_guaranteed = true;

@@ -52,7 +52,8 @@ pub(crate) fn write_scale(group: &str, plural: &str, object: &mut Value, scale: 
     }
     if let Value::Object(map) = object {
         child(map, "spec").insert("replicas".into(), json!(replicas));
-        // The resource version that the client read, so that storing the object can conflict.
+        // The object gets the resource version that the client read, so that storing it gives a conflict if the object
+        // has changed.
         if let Some(version) = scale["metadata"].get("resourceVersion").filter(|version| is_set(version)) {
             child(map, "metadata").insert("resourceVersion".into(), version.clone());
         }

@@ -1,10 +1,11 @@
-//! `LabelSelector` objects: matching, and the string in the status of a `Scale`.
+//! `LabelSelector` objects: whether they match, and how the status of a `Scale` prints them.
 
 use serde_json::Value;
 
 use super::json::{entries, is_set, items, text};
 
-/// Whether the selector matches. An absent selector matches nothing, an empty one everything. `None` if it is invalid.
+/// Whether the selector matches the labels; `None` if the selector is invalid. An absent selector matches nothing, an
+/// empty one everything.
 pub(crate) fn matches(selector: &Value, labels: &Value) -> Option<bool> {
     if !is_set(selector) {
         return Some(false);
@@ -29,7 +30,7 @@ pub(crate) fn matches(selector: &Value, labels: &Value) -> Option<bool> {
     Some(all)
 }
 
-/// The selector as a string: `app=web,tier in (a,b)`.
+/// The selector as a string such as `app=web,tier in (a,b)`.
 pub(crate) fn query_text(selector: &Value) -> String {
     let mut terms: Vec<(String, String)> = entries(&selector["matchLabels"])
         .map(|(key, value)| (key.clone(), format!("{key}={}", text(value))))

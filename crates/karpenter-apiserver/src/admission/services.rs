@@ -1,4 +1,4 @@
-//! Changes of a Service's type, and the fields that depend on the type.
+//! What happens when the type of a Service changes, and the fields that depend on the type.
 //!
 //! Upstream: k8s.io/kubernetes/pkg/registry/core/service/strategy.go
 
@@ -6,15 +6,15 @@ use serde_json::Value;
 
 use super::json::{Object, child, child_mut, is_set, objects_mut, set_default, text};
 
-/// Sets `clusterIPs` from `clusterIP` if a client sent only the latter.
+/// If a client sent only `clusterIP`, sets `clusterIPs` from it.
 pub(crate) fn mirror_addresses(spec: &mut Object) {
     if let Some(address) = spec.get("clusterIP").filter(|address| !text(address).is_empty()).cloned() {
         set_default(spec, "clusterIPs", Value::Array(vec![address]));
     }
 }
 
-/// Removes fields that the server set for the old type and the client did not change, so that a client may change the
-/// type alone.
+/// Removes fields that the server set for the old type and that the client did not change, so that a client may change
+/// only the type.
 pub(crate) fn drop_type_dependent_fields(map: &mut Object, old: &Value) {
     let before = &old["spec"];
     if let Some(spec) = child_mut(map, "spec") {
@@ -55,7 +55,7 @@ pub(crate) fn drop_type_dependent_fields(map: &mut Object, old: &Value) {
         drop_same(spec, &["allocateLoadBalancerNodePorts"]);
         drop_same(spec, &["loadBalancerClass"]);
     }
-    // The cluster IP is immutable. If a client omits it, the old one is kept.
+    // The cluster IP cannot change. If a client omits it, the old value is kept.
     if needs_cluster_ip(&old_type) && needs_cluster_ip(&new_type) {
         for key in ["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"] {
             if spec.get(key).is_none_or(|value| !is_set(value)) && is_set(&before[key]) {

@@ -1,5 +1,5 @@
-//! Strategies of built-in kinds: reset the fields that a request must not set. On create and on writes to the object
-//! these are the status fields; on writes to a subresource, all other fields. Also sets the generation, which counts
+//! Strategies of built-in kinds, which reset the fields that a request must not set: on create and on writes to the
+//! object, the status; on writes to a subresource, all fields outside of it. They also set the generation, which counts
 //! changes of the spec.
 //!
 //! Upstream: k8s.io/kubernetes/pkg/registry/core/pod/strategy.go, and `strategy.go` of each other kind
@@ -12,17 +12,17 @@ use super::resources::quality_of_service;
 use crate::builtin;
 use crate::clock::rfc3339_seconds;
 
-/// When the generation starts at 1 and is incremented.
+/// Whether the generation of a new object is 1, and which changes increment it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Generation {
     None,
-    /// Starts at 1, never incremented.
+    /// The generation starts at 1 and is never incremented.
     OnlyFirst,
     Spec,
-    /// As `Spec`, but new objects have no generation.
+    /// Like `Spec`, but a new object has no generation.
     OnlyChanges,
     SpecAndAnnotations,
-    /// Incremented for all changes except of metadata (e.g. webhook configurations).
+    /// The generation is incremented by all changes except those of metadata (as for webhook configurations).
     WholeObject,
 }
 
@@ -52,7 +52,7 @@ fn generation_of(group: &str, kind: &str) -> Generation {
     }
 }
 
-/// Whether an update may omit the resource version; then the stored one is used.
+/// Whether an update may omit the resource version; if it does, the stored one is used.
 fn allows_unconditional_update(group: &str, kind: &str) -> bool {
     !matches!(
         (group, kind),
@@ -63,7 +63,7 @@ fn allows_unconditional_update(group: &str, kind: &str) -> bool {
     )
 }
 
-/// Kinds whose status can be written through the subresource only. Nodes may be created with a status.
+/// Whether the status can be written only through the subresource. A node may be created with a status.
 fn has_status(group: &str, kind: &str) -> bool {
     matches!(
         (group, kind),
@@ -99,7 +99,7 @@ pub(crate) fn prepare_create(group: &str, version: &str, kind: &str, object: &mu
         child(map, "metadata").insert("generation".into(), json!(1));
     }
     if has_status(group, kind) && kind != "Node" {
-        // The initial status is the zero value of its Go type, e.g. the counts of a DaemonSet.
+        // The initial status is the zero value of the status's Go type, for example counts of 0 for a DaemonSet.
         let zero_status = builtin::zero_value(group, version, kind).and_then(|zero| zero.get("status"));
         set_or_remove(map, "status", zero_status.cloned());
     }
@@ -127,7 +127,7 @@ pub(crate) fn prepare_create(group: &str, version: &str, kind: &str, object: &mu
             status.insert("lastPhaseTransitionTime".into(), json!(rfc3339_seconds(now)));
         }
         ("", "PersistentVolumeClaim") => {
-            // kube-apiserver stores an empty phase and applies the default `Pending` when it reads the object.
+            // kube-apiserver stores an empty phase; it applies the default `Pending` when it reads the object.
             child(map, "status").insert("phase".into(), json!("Pending"));
             mirror_data_sources(child(map, "spec"));
         }
@@ -192,7 +192,7 @@ pub(crate) fn prepare_custom_update(new: &mut Value, old: &Value, subresource: &
             *map = old.clone();
         }
         set_or_remove(map, "status", status);
-        // Of the metadata, only managed fields and the requested resource version are taken from the request.
+        // The request determines only the managed fields and the resource version; all other metadata stays as stored.
         let kept = child(map, "metadata");
         let metadata = metadata.unwrap_or_default();
         set_or_remove(kept, "managedFields", metadata.get("managedFields").cloned());
@@ -208,7 +208,7 @@ pub(crate) fn prepare_custom_update(new: &mut Value, old: &Value, subresource: &
     }
 }
 
-/// Removes metadata fields that clients cannot set on create.
+/// Removes the metadata fields that clients cannot set on create.
 fn prepare_new_metadata(map: &mut Object) {
     let metadata = child(map, "metadata");
     for key in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "generation"] {
@@ -216,7 +216,7 @@ fn prepare_new_metadata(map: &mut Object) {
     }
 }
 
-/// Keeps identity and deletion metadata. A client may omit the uid and the grace period.
+/// Keeps the stored identity and deletion metadata. A client may omit the uid and the grace period.
 fn keep_metadata(map: &mut Object, old: &Value) {
     let metadata = child(map, "metadata");
     let before = &old["metadata"];
@@ -287,7 +287,7 @@ fn prepare_status_update(group: &str, kind: &str, map: &mut Object, old: &Value)
     }
 }
 
-/// Resets the metadata that status updates of these kinds cannot change.
+/// Resets the metadata fields that status updates of these kinds cannot change to their stored values.
 fn reset_metadata_for_status(map: &mut Object, old: &Value) {
     let metadata = child(map, "metadata");
     for key in [
@@ -302,7 +302,8 @@ fn reset_metadata_for_status(map: &mut Object, old: &Value) {
     }
 }
 
-/// Keeps the observed generations of status and conditions that a client omits, because it may not know the field.
+/// Keeps the observed generations of the status and of conditions if a client omits them, because it may not know the
+/// field.
 fn keep_observed_generations(status: &mut Object, old: &Value) {
     if status.get("observedGeneration").is_none_or(|generation| generation.as_i64() == Some(0)) {
         set_or_remove(status, "observedGeneration", old.get("observedGeneration").cloned());
@@ -352,7 +353,7 @@ fn keep_all_but_spec(map: &mut Object, old: &Value) {
     reset_metadata_for_status(map, old);
 }
 
-/// Keeps everything but resources and resize policies of existing containers.
+/// Resets everything except the resources and resize policies of existing containers.
 fn prepare_resize(map: &mut Object, old: &Value) {
     let asked = map.get("spec").cloned().unwrap_or_default();
     let same_names = |list: &str| {
@@ -406,8 +407,8 @@ fn prepare_new_pod(map: &mut Object, now: Timestamp) {
     }
 }
 
-/// Adds the values of label keys to the selector when the pod is created, so that other components need not evaluate
-/// them.
+/// Adds the pod's values of the label keys to the selector when the pod is created, so that other components need not
+/// know the label keys.
 fn merge_label_keys(term: &mut Object, keys: &str, operator: &str, labels: &Value) {
     let requirements: Vec<Value> = items(term.get(keys).unwrap_or(&Value::Null))
         .iter()
@@ -438,7 +439,8 @@ fn clean_secret_references(map: &mut Object) {
     }
 }
 
-/// `dataSource` and `dataSourceRef` mirror each other if both can represent the value.
+/// If only one of `dataSource` and `dataSourceRef` is set, sets the other to the same value, unless it cannot represent
+/// the value.
 fn mirror_data_sources(spec: &mut Object) {
     let source = spec.get("dataSource").filter(|source| is_set(source)).cloned();
     let reference = spec.get("dataSourceRef").filter(|reference| is_set(reference)).cloned();
@@ -468,7 +470,7 @@ fn set_template_generation(map: &mut Object, value: i64) {
     annotations.insert(TEMPLATE_GENERATION.into(), json!(value.to_string()));
 }
 
-/// Sets the selector of a Job to its uid, unless the client sets `manualSelector`.
+/// Makes the selector of a Job select the Job's uid, unless the client sets `manualSelector`.
 fn generate_selector(map: &mut Object) {
     let (name, uid) = match map.get("metadata") {
         Some(metadata) => (metadata["name"].clone(), metadata["uid"].clone()),

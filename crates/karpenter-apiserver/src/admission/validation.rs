@@ -1,7 +1,7 @@
-//! Validation of built-in kinds, with the field paths and messages of kube-apiserver v1.35.
+//! Validation of built-in kinds, with kube-apiserver v1.35's field paths and messages.
 //!
-//! `tests/admission.rs` compares the errors with recorded responses. Kinds without rules here are validated only by
-//! their metadata. kube-apiserver appends a Go diff of the spec to some messages; the diff is omitted here.
+//! `tests/admission.rs` compares the errors with recorded responses. Of kinds without rules in this module, only the
+//! metadata is validated. kube-apiserver appends a Go diff of the spec to some messages; here, the diff is omitted.
 //!
 //! Upstream: k8s.io/kubernetes/pkg/apis/core/validation/validation.go,
 //! k8s.io/kubernetes/pkg/apis/apps/validation/validation.go, k8s.io/kubernetes/pkg/apis/batch/validation/validation.go
@@ -32,7 +32,7 @@ type Errors = Vec<FieldError>;
 pub(crate) fn validate_create(group: &str, version: &str, kind: &str, object: &Value) -> Errors {
     let mut errors = Errors::new();
     let (rule, namespaced) = name_rule(group, kind);
-    // The names of core Events and PodDisruptionBudgets are not validated.
+    // kube-apiserver does not validate the names of core Events and PodDisruptionBudgets.
     if !matches!((group, kind), ("", "Event") | ("policy", "PodDisruptionBudget")) {
         metadata::check(object, rule, namespaced, &mut errors);
         metadata::check_finalizer_names(object, &mut errors);
@@ -59,8 +59,8 @@ pub(crate) fn validate_update(
     let (rule, namespaced) = name_rule(group, kind);
     metadata::check(new, NameRule::PathSegment, namespaced, &mut errors);
     metadata::check_update(new, old, &mut errors);
-    // For most kinds the metadata of an update is validated twice, for some kinds all metadata, as in kube-apiserver.
-    // Each check reports its errors, so causes are repeated.
+    // As in kube-apiserver, the metadata of an update is validated twice for most kinds, for some of them completely.
+    // Each check reports its errors, so causes occur twice.
     if !skips_metadata_of_updates(group, kind) {
         metadata::check_update(new, old, &mut errors);
     }
@@ -165,7 +165,7 @@ fn check_kind(
     }
 }
 
-/// The rule for names of a kind, and whether it is namespaced.
+/// The rule for the names of a kind, and whether the kind is namespaced.
 fn name_rule(group: &str, kind: &str) -> (NameRule, bool) {
     let rule = match (group, kind) {
         ("", "Namespace") | ("apps", "StatefulSet") => NameRule::Label,
@@ -193,14 +193,14 @@ fn name_rule(group: &str, kind: &str) -> (NameRule, bool) {
     (rule, !is_cluster_scoped)
 }
 
-/// Checks that a field does not change. `new` is the value in the message.
+/// Checks that a field did not change. The message shows the value `new`.
 fn check_immutable(new: &Value, old: &Value, path: &str, errors: &mut Errors) {
     if new != old {
         errors.push(FieldError::invalid(path, new.clone(), "field is immutable"));
     }
 }
 
-/// Checks that a number is not negative, if it is set.
+/// Checks that a number, if it is set, is not negative.
 fn check_nonnegative(value: &Value, path: &str, errors: &mut Errors) {
     if value.as_i64().is_some_and(|number| number < 0) {
         errors.push(FieldError::invalid(path, value.clone(), "must be greater than or equal to 0"));
@@ -212,7 +212,7 @@ fn too_long(path: &str, limit: usize) -> FieldError {
     FieldError::new(kind, path, Value::Null, format!("may not be more than {limit} bytes"))
 }
 
-/// An error whose message prints the value as Go prints the internal struct: field names in the order of the struct.
+/// An error whose message shows the value as Go prints its internal struct, with the fields in the order of the struct.
 fn with_struct_text(mut error: FieldError, fields: &[(&str, &Value)]) -> FieldError {
     let fields: Vec<String> = fields.iter().map(|(name, value)| format!("\"{name}\":{value}")).collect();
     error.value_text = Some(format!("{{{}}}", fields.join(",")));

@@ -1,8 +1,9 @@
-//! ManagedFields fields of a new object: its creator owns all fields.
+//! The managed fields of a new object, all of whose fields its creator owns.
 //!
-//! The result equals a comparison with the zero value of the kind, encoded. This implementation visits the object once
-//! and writes JSON directly. It does not support lists in the zero value of a kind, and floating-point numbers in keys
-//! of list items; for those it returns [`TooComplex`], and the caller uses the general implementation.
+//! The result is the same as comparing the object with the zero value of its kind and encoding the difference. This
+//! implementation visits the object once and writes JSON directly. It supports neither zero values that contain lists,
+//! nor floating-point numbers in keys of list items. For those it returns [`TooComplex`], and the caller uses the
+//! general implementation.
 
 use serde_json::Value;
 
@@ -10,7 +11,7 @@ use super::path::{Element, equal};
 use super::typed::{self, Walk};
 use crate::shape::Shape;
 
-/// Metadata fields that have no owner. Sorted.
+/// Metadata fields that no manager owns, sorted.
 const STRIPPED_METADATA: [&str; 9] = [
     "clusterName",
     "creationTimestamp",
@@ -23,12 +24,12 @@ const STRIPPED_METADATA: [&str; 9] = [
     "uid",
 ];
 
-/// The object is not supported here. Use [`super::record_update`].
+/// This implementation does not support the object; the caller must use [`super::record_update`].
 #[derive(Debug)]
 pub(super) struct TooComplex;
 
-/// The `fieldsV1` JSON of all fields of `new` that differ from `empty`, the zero value of the kind; `None` if there are
-/// none.
+/// The `fieldsV1` JSON of all fields in which `new` differs from `empty`, the zero value of the kind; `None` if they
+/// are equal.
 pub(super) fn fields(
     empty: &Value,
     new: &Value,
@@ -63,7 +64,7 @@ pub(super) fn fields(
 }
 
 struct Writer<'text> {
-    /// Every member that is written ends with a comma; `close` removes the last comma.
+    /// The JSON written so far. Every member ends with a comma; `close` removes the last one.
     text: &'text mut Vec<u8>,
 }
 
@@ -120,8 +121,8 @@ impl Writer<'_> {
         self.text.extend_from_slice(b":{");
     }
 
-    /// Completes the key at byte `at` of the text, whose children start at byte `start`. Removes the key if it is not a
-    /// member and has no children.
+    /// Completes the key that begins at byte `at` of the text and whose children begin at byte `start`. Removes the key
+    /// if it is not a member and has no children.
     fn finish(&mut self, at: usize, start: usize, is_member: bool) {
         let has_children = self.text.len() > start;
         if !is_member && !has_children {
@@ -135,7 +136,7 @@ impl Writer<'_> {
         self.text.push(b',');
     }
 
-    /// Writes the owned fields below a value. Returns whether the value itself is owned.
+    /// Writes the owned fields below a value; returns whether the value itself is owned.
     fn value(&mut self, before: Option<&Value>, value: &Value, shape: &Shape) -> Result<bool, TooComplex> {
         let is_new = || before.is_none_or(|before| !equal(before, value));
         let walk = typed::walk(shape, [before, Some(value)]);
@@ -170,7 +171,7 @@ impl Writer<'_> {
     fn items(&mut self, walk: &Walk<'_>, items: &[Value]) -> Result<(), TooComplex> {
         let mut identities = Vec::with_capacity(items.len());
         for item in items {
-            // A list item without valid key fields is not owned separately.
+            // A list item without valid key fields has no owner of its own.
             if let Ok(identity) = typed::element(walk, item) {
                 let is_plain = match &identity {
                     Element::Key(keys) => keys.iter().all(|(_, value)| is_plain(value)),
@@ -188,7 +189,7 @@ impl Writer<'_> {
             let at = self.text.len();
             self.key(&same[0].0);
             let start = self.text.len();
-            // Several items with the same key are owned as a whole.
+            // If several items have the same key, they are owned as a whole.
             if let [(_, only)] = same {
                 self.value(None, only, typed::element_shape(walk))?;
             }
@@ -198,7 +199,7 @@ impl Writer<'_> {
     }
 }
 
-/// Whether values that are equal always have the same JSON text. For numbers they do not: 1 equals 1.0.
+/// Whether equal values always have the same JSON text. This is not so for numbers, because 1 equals 1.0.
 fn is_plain(value: &Value) -> bool {
     match value {
         Value::Number(number) => !number.is_f64(),

@@ -1,9 +1,10 @@
-//! ManagedFields fields after an update that did not send them: the stored JSON is transformed into the new JSON.
+//! The managed fields after an update in which the client did not send them: the stored JSON is changed into the new
+//! JSON without decoding all of it.
 //!
-//! The result equals decoding all entries, [`super::record_update`] and encoding them. This implementation copies most
-//! of the JSON and decodes an entry only where fields changed. It requires the form that this crate writes: sorted,
-//! without whitespace, with entries that match the shape. For any other form it returns [`TooComplex`], and the caller
-//! uses the general implementation.
+//! The result is the same as decoding all entries, calling [`super::record_update`] and encoding them. This
+//! implementation copies most of the JSON, and decodes an entry only where fields changed. The JSON must have the form
+//! that this crate writes: sorted, without whitespace, with entries that match the shape. For any other form it returns
+//! [`TooComplex`], and the caller uses the general implementation.
 
 use serde_json::Value;
 
@@ -12,13 +13,13 @@ use super::path::Element;
 use super::set::FieldSet;
 use super::typed::Comparison;
 
-/// The JSON does not have the expected form. Use [`super::record_update`].
+/// The JSON does not have the expected form; the caller must use [`super::record_update`].
 #[derive(Debug)]
 pub(super) struct TooComplex;
 
 type Part<T> = Result<T, TooComplex>;
 
-/// An entry of `managedFields`.
+/// One entry of `managedFields`, still encoded.
 pub(super) struct Entry<'text> {
     pub(super) manager: String,
     pub(super) updates: bool,
@@ -85,8 +86,8 @@ fn read_entry(text: &[u8]) -> Part<Entry<'_>> {
     Ok(entry)
 }
 
-/// Adds changed fields to the entry of `id`, and removes changed and removed fields from all other entries. Returns
-/// whether anything but times changed.
+/// Adds changed fields to the entry of the manager `id`, and removes changed and removed fields from the entries of all
+/// other managers. Returns whether something other than times changed.
 pub(super) fn update(
     entries: &mut Vec<Entry<'_>>,
     comparison: &Comparison,
@@ -138,7 +139,7 @@ pub(super) fn update(
     Ok(is_changed)
 }
 
-/// Sorts the entries: operation `Apply` first, then by time. Returns whether the order changed.
+/// Sorts the entries: those with operation `Apply` first, then by time. Returns whether their order changed.
 pub(super) fn sort(entries: &mut [Entry<'_>]) -> bool {
     let order = |left: &Entry<'_>, right: &Entry<'_>| {
         let key = |entry: &Entry<'_>| (entry.updates, entry.time.clone());
@@ -188,12 +189,12 @@ pub(super) fn write(entries: &[Entry<'_>]) -> Vec<u8> {
     text
 }
 
-/// A path element as a JSON string.
+/// An element of a field path as a JSON string.
 fn quoted(element: &Element) -> Vec<u8> {
     serde_json::to_vec(&element.encode()).unwrap_or_default()
 }
 
-/// Copies the members that remain after removing `set`, each followed by a comma.
+/// Copies the members of the JSON that are not in `set`, each followed by a comma.
 fn remove(text: &[u8], set: &FieldSet, left: &mut Vec<u8>) -> Part<()> {
     let steps: Vec<(Vec<u8>, &Element)> =
         set.elements().into_iter().map(|element| (quoted(element), element)).collect();
@@ -255,7 +256,7 @@ fn covers(text: &[u8], set: &FieldSet) -> Part<bool> {
     Ok(missing.is_empty())
 }
 
-/// An element without children is a member; an element with children is a member if it has the key `.`.
+/// Whether an element is a member: it is if it has no children or has the key `.`.
 fn is_member(text: &[u8]) -> bool {
     text == b"{}" || text.starts_with(b"{\".\":")
 }
@@ -267,7 +268,7 @@ fn close(text: &mut Vec<u8>) {
     text.push(b'}');
 }
 
-/// The members of a JSON object: the JSON of keys and of values.
+/// The entries of a JSON object, as the JSON texts of key and value.
 fn members(text: &[u8]) -> Part<impl Iterator<Item = Part<(&[u8], &[u8])>>> {
     let mut scanner = Scanner { text, at: 0 };
     scanner.expect(b'{')?;
@@ -327,7 +328,7 @@ impl<'text> Scanner<'text> {
         self.text.get(start..self.at).ok_or(TooComplex)
     }
 
-    /// A string or an object; entries contain nothing else.
+    /// Reads a string or an object; entries of managed fields contain nothing else.
     fn value(&mut self) -> Part<&'text [u8]> {
         if self.next() == Some(b'"') {
             return self.string();

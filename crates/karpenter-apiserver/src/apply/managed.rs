@@ -1,4 +1,5 @@
-//! `metadata.managedFields`: the managers of an object, the fields that they own, and the times of their last changes.
+//! `metadata.managedFields`: which managers an object has, which fields each of them owns, and when each made its last
+//! change.
 //!
 //! Upstream: k8s.io/apimachinery/pkg/util/managedfields/internal/managedfields.go
 
@@ -11,15 +12,16 @@ use super::set::FieldSet;
 use crate::field::go_quote;
 use crate::shape::Shape;
 
-/// The identity of a manager. The same name with another operation, version or subresource is another manager.
+/// The identity of a manager. Two entries with the same name but another operation, version or subresource belong to
+/// different managers.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct ManagerId {
-    /// The JSON of the identity. It is the first field of the struct, because managers are sorted by it.
+    /// The identity as JSON. It is the first field of the struct, because managers are sorted by it.
     key: String,
     pub(super) manager: String,
-    /// Whether the operation is `Update`, not `Apply`.
+    /// Whether the manager's operation is `Update`; otherwise it is `Apply`.
     pub(super) updates: bool,
-    /// Empty for `Apply`: such a manager keeps its identity when it changes the version.
+    /// The API version; empty for `Apply`, because such a manager stays the same when it changes the version.
     pub(super) api_version: String,
     pub(super) subresource: String,
 }
@@ -77,7 +79,7 @@ pub(super) struct OwnedFields {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct ManagedFields {
     pub(super) owners: BTreeMap<ManagerId, OwnedFields>,
-    /// The time of each manager's last change, in RFC 3339 and UTC, so that the order of strings is the order of times.
+    /// When each manager made its last change, in RFC 3339 and UTC, so that sorting the strings sorts the times.
     times: BTreeMap<ManagerId, String>,
 }
 
@@ -97,7 +99,7 @@ impl ManagedFields {
         self.owners.insert(id.clone(), OwnedFields { set, api_version: api_version.to_string() });
     }
 
-    /// Adds fields to the set that the manager owns.
+    /// Adds fields to those that the manager owns.
     pub(super) fn add(&mut self, id: &ManagerId, set: FieldSet, api_version: &str) {
         let set = match self.owners.get(id) {
             Some(previous) => set.union(&previous.set),
@@ -125,7 +127,8 @@ impl ManagedFields {
         }
     }
 
-    /// Merges the oldest entries with operation `Update` of a version into one, until there are at most `limit`.
+    /// Merges the oldest entries with operation `Update` and the same version into one, until there are at most `limit`
+    /// of them.
     pub(super) fn cap_updates(&mut self, limit: usize) {
         let mut updaters: Vec<ManagerId> = self.owners.keys().filter(|id| id.updates).cloned().collect();
         let mut count = updaters.len();
@@ -203,7 +206,7 @@ impl ManagedFields {
         Ok(managed)
     }
 
-    /// The entries, sorted: operation `Apply` first, then by time.
+    /// The entries as JSON, sorted: those with operation `Apply` first, then by time.
     pub(super) fn encode(&self) -> Vec<Value> {
         let mut owners: Vec<(&ManagerId, &OwnedFields)> = self.owners.iter().collect();
         owners.sort_by_key(|(id, owned)| {

@@ -1,4 +1,4 @@
-//! The elements of field paths, with the encoding and order of `managedFields`.
+//! The elements of field paths, encoded and ordered as in `managedFields`.
 //!
 //! Upstream: sigs.k8s.io/structured-merge-diff/v6/fieldpath/element.go
 
@@ -11,19 +11,19 @@ use crate::field::{go_json, go_quote};
 
 pub(super) type Path = Vec<Element>;
 
-/// One step of a field path: from an object to a field, or from a list to an item.
+/// One step of a field path: from an object to one of its fields, or from a list to one of its items.
 #[derive(Debug, Clone)]
 pub(super) enum Element {
     Field(String),
-    /// The item of a keyed list that has these values of its key fields, sorted by field name.
+    /// An item of a keyed list, identified by the values of its key fields, which are sorted by name.
     Key(Vec<(String, Value)>),
-    /// The item of a set that has this value.
+    /// An item of a set, identified by its value.
     Value(Value),
     Index(i64),
 }
 
 impl Element {
-    /// Parses `f:name`, `k:{...}`, `v:...`, `i:0`. `Ok(None)` for an unknown type of element.
+    /// Parses an element such as `f:name`, `k:{...}`, `v:...` or `i:0`. An element of unknown type gives `Ok(None)`.
     pub(super) fn parse(text: &str) -> Result<Option<Self>, String> {
         let Some((kind, body)) = text.split_once(':').filter(|(kind, _)| kind.len() == 1) else {
             return Err(if text.len() < 2 {
@@ -123,7 +123,7 @@ impl PartialEq for Element {
 
 impl Eq for Element {}
 
-/// Compares in the order numbers, strings, booleans, lists, objects, null. 1 equals 1.0.
+/// Orders values: numbers, strings, booleans, lists, objects, null. The numbers 1 and 1.0 are equal.
 pub(super) fn compare(left: &Value, right: &Value) -> Ordering {
     fn rank(value: &Value) -> u8 {
         match value {

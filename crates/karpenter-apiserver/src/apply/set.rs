@@ -1,4 +1,4 @@
-//! Sets of field paths: the fields that a manager owns.
+//! Sets of field paths, which represent the fields that a manager owns.
 //!
 //! Upstream: sigs.k8s.io/structured-merge-diff/v6/fieldpath/set.go
 
@@ -9,16 +9,16 @@ use serde_json::{Map, Value};
 use super::path::{Element, Path};
 use crate::shape::Shape;
 
-/// A tree of path elements. An element can be a member, have members below it, or both.
+/// A tree of path elements. Each element is a member of the set, has members below it, or both.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct FieldSet {
     members: BTreeSet<Element>,
-    /// Contains no empty sets.
+    /// The elements that have members below them; none of these sets is empty.
     children: BTreeMap<Element, FieldSet>,
 }
 
 impl FieldSet {
-    /// A set of fields, given by paths of field names.
+    /// A set of paths, each given as a list of field names.
     pub(super) fn of(paths: &[&[&str]]) -> Self {
         let mut set = Self::default();
         for path in paths {
@@ -32,7 +32,7 @@ impl FieldSet {
         self.members.is_empty() && self.children.is_empty()
     }
 
-    /// Inserts a path. The empty path, the whole object, is never a member.
+    /// Inserts a path. The empty path, which stands for the whole object, is never inserted.
     pub(super) fn insert(&mut self, path: &[Element]) {
         match path {
             [] => {}
@@ -58,7 +58,7 @@ impl FieldSet {
         self.members.contains(element)
     }
 
-    /// All elements at the top level of the set: members, and elements that only have members below them.
+    /// All elements at the top level: those that are members, and those that only have members below them.
     pub(super) fn elements(&self) -> BTreeSet<&Element> {
         self.members.iter().chain(self.children.keys()).collect()
     }
@@ -92,12 +92,12 @@ impl FieldSet {
         Self { members: self.members.intersection(&other.members).cloned().collect(), children }
     }
 
-    /// The members of this set that `other` does not have. Members below a member of `other` are kept.
+    /// The members of this set that `other` lacks. Members below a member of `other` are kept.
     pub(super) fn difference(&self, other: &Self) -> Self {
         self.subtract(other, false)
     }
 
-    /// The members of this set that are neither members of `other` nor below one.
+    /// The members of this set that are not members of `other` and not below one.
     pub(super) fn recursive_difference(&self, other: &Self) -> Self {
         self.subtract(other, true)
     }
@@ -108,7 +108,7 @@ impl FieldSet {
         result
     }
 
-    /// [`Self::difference`] in place, because most sets lose few members or none.
+    /// Like [`Self::difference`], but changes this set, because most sets lose few members or none.
     pub(super) fn remove_all(&mut self, other: &Self) {
         self.remove(other, false);
     }
@@ -130,7 +130,7 @@ impl FieldSet {
         }
     }
 
-    /// Adds the declared struct fields on the paths to members, which sets usually do not contain.
+    /// Adds the declared struct fields that are on the paths to members; sets usually do not contain these.
     pub(super) fn with_named_fields(&self, shape: &Shape) -> Self {
         let mut result = Self { members: self.members.clone(), children: BTreeMap::new() };
         for (element, child) in &self.children {
@@ -151,8 +151,8 @@ impl FieldSet {
         result
     }
 
-    /// Adapts the set to a schema in which parts became atomic since it was recorded: a manager that owned fields of
-    /// such a part owns the whole part.
+    /// Adapts the set to a schema in which some parts became atomic after the set was recorded: a manager that owned
+    /// fields of such a part now owns the whole part.
     pub(super) fn reconcile(&mut self, shape: &Shape) {
         let mut atomic = Vec::new();
         for (element, child) in &mut self.children {
@@ -174,7 +174,7 @@ impl FieldSet {
         }
     }
 
-    /// The paths of all members; those of a level before those below it.
+    /// The paths of all members; members at one level come before those below it.
     pub(super) fn paths(&self) -> Vec<Path> {
         let mut paths = Vec::new();
         self.collect_paths(&mut Vec::new(), &mut paths);

@@ -24,7 +24,7 @@ fn applied_by(
     apply(ApplyRequest { live, applied, shape, manager, api_version: "v1", subresource: "", force, now })
 }
 
-/// The object in its stored form.
+/// The form in which the server stores an object.
 fn stored(mut object: Value) -> Value {
     object["metadata"]["uid"] = json!("u");
     object
@@ -45,14 +45,14 @@ fn managed_fields_time_changes_only_with_object() {
     assert_eq!(times(&first), [("a", Some("1970-01-01T00:00:00Z"))]);
     let same = stored(applied_by(Some(&first), "a", &labelled(json!({"x": "1"})), false, 5).unwrap());
     assert_eq!(same, first);
-    // A manager that applies the current value becomes an owner, but changes nothing.
+    // If a manager applies the current value, it becomes an owner, but the object does not change.
     let shared = stored(applied_by(Some(&same), "b", &labelled(json!({"x": "1"})), false, 6).unwrap());
     assert_eq!(times(&shared), [("b", None), ("a", Some("1970-01-01T00:00:00Z"))]);
     let changed = stored(applied_by(Some(&first), "a", &labelled(json!({"x": "2"})), false, 7).unwrap());
     assert_eq!(times(&changed), [("a", Some("1970-01-01T00:00:07Z"))]);
 }
 
-/// `labels: {}` is applied each time and never stored.
+/// The manager applies `labels: {}` each time, and the server never stores it.
 #[test]
 fn empty_applied_fields_are_not_a_change() {
     let first = stored(applied_by(None, "a", &labelled(json!({})), false, 0).unwrap());
@@ -236,7 +236,7 @@ proptest! {
         if let Ok(after) = applied_by(Some(&before), "b", &second, false, 1) {
             let back = stored(applied_by(Some(&stored(after)), "b", &empty, false, 2).unwrap());
             let (back, before) = (without_managed_fields(back), without_managed_fields(before));
-            // The patch back restores the items of a list, but not necessarily their order.
+            // Applying the patch back restores the items of a list, but not always their order.
             prop_assert_eq!(in_order(back), in_order(before));
         }
     }
@@ -311,7 +311,7 @@ fn in_order(mut value: Value) -> Value {
     value
 }
 
-/// The managed fields of a new object equal those of the general implementation.
+/// Checks that the managed fields of a new object equal those that the general implementation computes.
 fn check_create(object: &Value, shape: &Shape, api_version: &str) -> Result<(), TestCaseError> {
     let mut long = object.clone();
     record_update(None, &mut long, shape, "m", api_version, "", second(3));
@@ -359,7 +359,7 @@ fn managed_fields_of_new_objects_match_general_implementation() {
     check_create(&object, shape, "v1").unwrap();
 }
 
-/// The managed fields after a patch equal those of the general implementation.
+/// Checks that the managed fields after a patch equal those that the general implementation computes.
 fn check_encoded(
     stored: &Value,
     new: &Value,
@@ -375,7 +375,7 @@ fn check_encoded(
     let kept = record_update_encoded(text, &old, &new, shape, manager, "v1", subresource, second(now));
     let after = managed_fields(&long).map(Value::to_string);
     let Some(kept) = kept else {
-        // No manager owns any field any more. The general implementation handles this.
+        // No manager owns any field after the patch, which only the general implementation supports.
         prop_assert!(after.is_none());
         return Ok(());
     };

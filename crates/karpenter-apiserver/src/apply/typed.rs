@@ -1,4 +1,4 @@
-//! Operations on objects with a shape: the set of their fields, comparison, merge, removal and validation.
+//! Operations on objects whose shape is known: the set of their fields, comparison, merging, removal and validation.
 //!
 //! Upstream: sigs.k8s.io/structured-merge-diff/v6/typed
 
@@ -10,7 +10,7 @@ use super::path::{Element, Path, equal};
 use super::set::FieldSet;
 use crate::shape::{KeyedShape, ScalarType, Shape};
 
-/// How to visit a value, after a deduced shape is resolved.
+/// How to visit a value. A shape that must be deduced from the value is already resolved.
 pub(super) enum Walk<'shape> {
     Leaf,
     Object,
@@ -24,7 +24,7 @@ pub(super) fn walk<'shape>(shape: &'shape Shape, values: [Option<&Value>; 2]) ->
         Shape::Struct(_) | Shape::Map(_) => Walk::Object,
         Shape::Keyed(keyed) => Walk::Keyed(keyed),
         Shape::Set => Walk::Set,
-        // Lists without a schema are atomic. Null matches any shape.
+        // A list without a schema is atomic. Null is compatible with any shape.
         Shape::Deduced => {
             let objects = values.iter().flatten().all(|value| value.is_object() || value.is_null());
             if objects { Walk::Object } else { Walk::Leaf }
@@ -32,7 +32,7 @@ pub(super) fn walk<'shape>(shape: &'shape Shape, values: [Option<&Value>; 2]) ->
     }
 }
 
-/// The shape of a field of an object, and whether the field is declared.
+/// The shape of an object's field, and whether the schema declares the field.
 pub(super) fn below<'shape>(shape: &'shape Shape, name: &str) -> (&'shape Shape, bool) {
     match shape {
         Shape::Struct(fields) => match fields.field(name) {
@@ -52,7 +52,7 @@ pub(super) fn list(value: Option<&Value>) -> &[Value] {
     value.and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
-/// The path element that identifies a list item.
+/// The path element by which a list item is identified.
 pub(super) fn element(walk: &Walk<'_>, item: &Value) -> Result<Element, String> {
     let Walk::Keyed(keyed) = walk else {
         return match item {
@@ -97,7 +97,7 @@ pub(super) fn element_shape<'shape>(walk: &Walk<'shape>) -> &'shape Shape {
     }
 }
 
-/// The items of a list by path element. Items without a valid path element are left out.
+/// The items of a list, by path element. Items without a valid path element are left out.
 fn grouped<'value>(walk: &Walk<'_>, items: &'value [Value]) -> BTreeMap<Element, Vec<&'value Value>> {
     let mut groups: BTreeMap<Element, Vec<&Value>> = BTreeMap::new();
     for item in items {
@@ -185,7 +185,7 @@ fn difference(
     into: &mut Comparison,
 ) {
     if left.is_some() && left == right {
-        // Most of an object does not change; equal parts are not visited.
+        // Equal parts are not visited, because most of an object does not change.
         return;
     }
     let walk = walk(shape, [left, right]);
@@ -221,7 +221,7 @@ fn difference(
     }
 }
 
-/// Items that occur more than once are compared as a whole.
+/// Compares two lists; items that occur more than once are compared as a whole.
 fn list_difference<'value>(
     walk: &Walk<'_>,
     left: &'value [Value],
@@ -266,7 +266,7 @@ fn list_difference<'value>(
     }
 }
 
-/// `left` with the fields of `right` merged into it.
+/// The value `left` after the fields of `right` were merged into it.
 pub(super) fn merge(left: &Value, right: &Value, shape: &Shape) -> Value {
     merge_parts(Some(left), Some(right), shape).unwrap_or_else(|| Value::Object(Map::new()))
 }
@@ -306,7 +306,8 @@ fn merge_parts(left: Option<&Value>, right: Option<&Value>, shape: &Shape) -> Op
     }
 }
 
-/// Items of `right` are in its order. Items that only `left` has keep their position relative to their neighbours.
+/// Merges two lists. Items of `right` keep their order; items that only `left` has keep their position relative to
+/// their neighbours.
 fn merge_lists(walk: &Walk<'_>, left: &[Value], right: &[Value]) -> Vec<Value> {
     let shape = element_shape(walk);
     let identities = |items: &[Value]| -> Vec<(Element, usize)> {
@@ -319,7 +320,7 @@ fn merge_lists(walk: &Walk<'_>, left: &[Value], right: &[Value]) -> Vec<Value> {
     let (left_ids, right_ids) = (identities(left), identities(right));
     let (left_groups, right_groups) = (grouped(walk, left), grouped(walk, right));
     let in_right = |id: &Element| right_groups.get(id).map(|same| same[0]);
-    // An item that occurs twice cannot be merged.
+    // An item that occurs twice in `left` cannot be merged.
     let in_left = |id: &Element| left_groups.get(id).filter(|same| same.len() == 1).map(|same| same[0]);
     let occurs_left = |id: &Element| left_groups.contains_key(id);
     let mut shared = right_ids.iter().map(|(id, _)| id).filter(|id| occurs_left(id));
@@ -364,7 +365,8 @@ fn merge_lists(walk: &Walk<'_>, left: &[Value], right: &[Value]) -> Vec<Value> {
     out
 }
 
-/// The object without the members of a set. A part that loses all children and is not a member itself becomes null.
+/// The object without the members of a set. If a part loses all its children and is not a member itself, it becomes
+/// null.
 pub(super) fn remove(value: &Value, set: &FieldSet, shape: &Shape) -> Value {
     let walk = walk(shape, [Some(value), None]);
     match (&walk, value) {
@@ -405,7 +407,7 @@ pub(super) fn remove(value: &Value, set: &FieldSet, shape: &Shape) -> Value {
     }
 }
 
-/// The errors of an applied object: path and message.
+/// The errors of an applied object, as path and message.
 pub(super) fn validate(value: &Value, shape: &Shape) -> Vec<(String, String)> {
     let mut problems = Vec::new();
     check(value, shape, &mut String::new(), &mut problems);
@@ -488,7 +490,7 @@ fn scalar_problem(value: &Value, wanted: ScalarType) -> Option<String> {
         | (ScalarType::String, Value::String(_))
         | (ScalarType::Number, Value::Number(_))
         | (ScalarType::Boolean, Value::Bool(_)) => None,
-        // Go formats each type of value differently.
+        // Go formats values differently depending on their type.
         (ScalarType::Number, other) => {
             Some(format!("expected numeric (int or float), got {}", go_type(other)))
         }
@@ -499,7 +501,7 @@ fn scalar_problem(value: &Value, wanted: ScalarType) -> Option<String> {
     }
 }
 
-/// A value in Go syntax (`%#v`).
+/// A value as Go prints it with `%#v`.
 fn go_syntax(value: &Value) -> String {
     match value {
         Value::Array(items) => {
@@ -530,7 +532,7 @@ fn go_type(value: &Value) -> &'static str {
     }
 }
 
-/// A value as these messages print it.
+/// A value in the form in which these error messages show it.
 fn shown(value: &Value) -> String {
     format!("&{{{}}}", crate::patch::go_print(value))
 }

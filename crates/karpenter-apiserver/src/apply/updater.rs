@@ -1,4 +1,4 @@
-//! Changes of field ownership by updates and applies.
+//! How updates and applies change the ownership of fields.
 //!
 //! Upstream: sigs.k8s.io/structured-merge-diff/v6/merge/update.go
 
@@ -10,15 +10,16 @@ use super::set::FieldSet;
 use super::typed::{self, Comparison};
 use crate::shape::Shape;
 
-/// A field that another manager owns with another value.
+/// A field that the request would change, but that another manager owns with another value.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Conflict {
-    /// The description of the manager in error messages.
+    /// The other manager, as error messages describe it.
     pub(super) manager: String,
     pub(super) path: Path,
 }
 
-/// Removes changed and removed fields from all managers. Returns the changed and added fields, which the writer owns.
+/// Removes changed and removed fields from all managers. Returns the changed and added fields, which then belong to the
+/// writer.
 pub(super) fn update(
     live: &Value,
     new: &Value,
@@ -31,7 +32,7 @@ pub(super) fn update(
     take(&comparison, managed, None)
 }
 
-/// The merged object. If there are conflicts and `force` is false, returns them.
+/// Returns the merged object; if there are conflicts and `force` is false, returns the conflicts instead.
 pub(super) fn apply(
     live: &Value,
     applied: &Value,
@@ -67,7 +68,7 @@ pub(super) fn apply(
     Ok(new)
 }
 
-/// Removes changed and removed fields from all managers but `except`. Returns the changed and added fields.
+/// Removes changed and removed fields from all managers except `except`. Returns the changed and added fields.
 fn take(comparison: &Comparison, managed: &mut ManagedFields, except: Option<&ManagerId>) -> FieldSet {
     let changed = comparison.modified.union(&comparison.added);
     managed.owners.retain(|id, owned| {
@@ -80,7 +81,7 @@ fn take(comparison: &Comparison, managed: &mut ManagedFields, except: Option<&Ma
     changed
 }
 
-/// Removes the fields that the manager applied before and does not apply now, unless a manager owns them.
+/// Removes the fields that the manager applied before and no longer applies, unless another manager owns them.
 fn prune(merged: Value, last: &FieldSet, managed: &ManagedFields, shape: &Shape) -> Value {
     let last = last.with_named_fields(shape);
     let all = typed::field_set(&merged, shape).with_named_fields(shape);
@@ -91,9 +92,9 @@ fn prune(merged: Value, last: &FieldSet, managed: &ManagedFields, shape: &Shape)
         .values()
         .fold(FieldSet::default(), |all, owned| all.union(&owned.set))
         .with_named_fields(shape);
-    // Restore the fields that any manager owns, with their parents.
+    // Fields that some manager owns are restored, with their parents.
     let with_owned = typed::remove(&merged, &all.difference(&kept.union(&owned)), shape);
-    // Restore the fields below a removed parent that the manager never owned.
+    // Fields below a removed parent that the manager never owned are restored.
     let kept = typed::field_set(&with_owned, shape).with_named_fields(shape);
     typed::remove(&merged, &all.difference(&kept).intersection(&last), shape)
 }

@@ -1,5 +1,5 @@
-//! The parser of `data/kinds.txt`. The file is compiled into the program, so a malformed line is a programming error:
-//! the parser panics.
+//! Parses `data/kinds.txt`. The file is compiled into the program, so a malformed line is a programming error, and the
+//! parser panics.
 
 use std::collections::HashMap;
 
@@ -67,7 +67,7 @@ pub(super) fn parse(text: &'static str) -> Data {
 }
 
 fn is_always_written(field: &FieldInfo) -> bool {
-    // `omitempty` does not omit Go structs.
+    // In Go, `omitempty` has no effect on structs.
     let is_struct = matches!(field.field_type, FieldType::Named(_)) && !field.pointer;
     !field.omit_zero && (is_struct || !field.omit_empty)
 }

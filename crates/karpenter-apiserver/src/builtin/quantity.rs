@@ -1,8 +1,8 @@
-//! The canonical form of quantities: no fraction, and the largest suffix without loss of precision.
+//! The canonical form of quantities: no fraction, and the largest suffix that loses no precision.
 //!
 //! Upstream: k8s.io/apimachinery/pkg/api/resource/quantity.go
 
-/// A number in decimal: its digits and the power of ten.
+/// A decimal number as its digits and the power of ten.
 struct Number {
     negative: bool,
     digits: u128,
@@ -15,7 +15,7 @@ enum Format {
     Binary,
 }
 
-/// The canonical form; `None` if the text is not a quantity or has more than 38 digits.
+/// The canonical form of a quantity; `None` if the text is not a quantity or has more than 38 digits.
 pub fn canonical(text: &str) -> Option<String> {
     let (mut number, suffix) = split(text)?;
     let (format, decimal_power, binary_power) = suffix_value(suffix)?;
@@ -27,7 +27,7 @@ pub fn canonical(text: &str) -> Option<String> {
         number.digits /= 10;
         number.exponent += 1;
     }
-    // The smallest unit is nano. Smaller fractions are rounded away from zero.
+    // The smallest unit is a billionth (nano); smaller fractions are rounded away from zero.
     while number.exponent < -9 {
         number.digits = number.digits.div_ceil(10);
         number.exponent += 1;
@@ -47,7 +47,7 @@ pub fn canonical(text: &str) -> Option<String> {
     Some(format!("{sign}{body}"))
 }
 
-/// A fast check: if true, the text is canonical. If false, it may still be canonical.
+/// A fast check. If it returns true, the text is in canonical form; if it returns false, the text may still be.
 pub(crate) fn is_canonical(text: &str) -> bool {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     if digits == 0 || digits > 9 || text.starts_with('0') {
@@ -100,7 +100,7 @@ fn suffix_value(suffix: &str) -> Option<(Format, i32, u32)> {
         "Ei" => binary(6),
         _ => {
             let power: i32 = suffix.strip_prefix(['e', 'E'])?.parse().ok()?;
-            // Exponents beyond 100 exceed any valid quantity. The limit keeps the arithmetic within its types.
+            // An exponent beyond 100 exceeds any valid quantity. The limit prevents overflow in the arithmetic.
             (power.abs() <= 100).then_some((Format::Exponent, power, 0))
         }
     }

@@ -1,18 +1,19 @@
-//! The effect of decoding an object into Go types and encoding it: unknown fields are dropped, empty fields are omitted
-//! or written according to their tags, and quantities and times become canonical.
+//! Has the same effect as decoding an object into Go types and encoding it: unknown fields are dropped, empty fields
+//! are omitted or written according to their Go tags, and quantities and times get their canonical form.
 //!
-//! kube-apiserver does this to every object of a built-in kind. Therefore clients get `resources: {}` if nothing was
-//! sent, and no `labels` if `{}` was sent. Managed fields are computed from the result.
+//! kube-apiserver does this with every object of a built-in kind. So clients get `resources: {}` even if they sent
+//! nothing, and no `labels` if they sent `{}`. Managed fields are computed from the resulting object.
 
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 use super::{FieldInfo, FieldType, TypeForm, TypeId, TypeInfo, quantity, type_id_of, type_named};
 
-/// Normalizes an object. Objects of other kinds are not changed. Values of a wrong type are kept;
+/// Normalizes an object of a built-in kind; other objects are not changed. Values of a wrong type are kept, and
 /// `strict::decode_error` reports them.
 ///
-/// Empty `managedFields` are kept, because they request a reset of ownership (`apply::record_update` removes them).
+/// An empty `managedFields` is kept, because with it a client requests that ownership is reset (`apply::record_update`
+/// removes it).
 pub fn round_trip(object: &mut Value, group: &str, version: &str, kind: &str) {
     let Some(id) = type_id_of(group, version, kind) else { return };
     let gives_up = object.pointer("/metadata/managedFields") == Some(&json!([]));
@@ -90,7 +91,7 @@ fn structure(info: &TypeInfo, value: &mut Value) {
 fn typed(field_type: &FieldType, value: &mut Value) {
     match (field_type, value) {
         (FieldType::Named(id), value) => named(id.info(), value),
-        // Go encodes a float without a fraction as an integer.
+        // Go encodes a float that has no fraction as an integer.
         (FieldType::Double, value) => {
             if let Some(number) = value.as_f64().filter(|number| number.fract() == 0.0 && number.abs() < 1e15)
             {
@@ -107,7 +108,7 @@ fn typed(field_type: &FieldType, value: &mut Value) {
     }
 }
 
-/// A list item is never omitted: null becomes the zero value of its type.
+/// Normalizes a list item. Items are never omitted; null becomes the zero value of the item's type.
 fn element_value(field_type: &FieldType, value: &mut Value) {
     if value.is_null()
         && let Some(zero) = zero(field_type)
@@ -117,7 +118,7 @@ fn element_value(field_type: &FieldType, value: &mut Value) {
     typed(field_type, value);
 }
 
-/// Whether a field is omitted because its value is empty.
+/// Whether the encoding omits a field because its value is empty.
 fn is_omitted(field: &FieldInfo, value: &Value) -> bool {
     if field.omit_zero && !field.pointer && is_zero(&field.field_type, value) {
         return true;
@@ -143,7 +144,7 @@ fn is_zero(field_type: &FieldType, value: &Value) -> bool {
     value.is_null() || zero(field_type).is_some_and(|zero| zero == *value)
 }
 
-/// The value of a field that is always encoded and was not set.
+/// The value with which a field is encoded if it was not set but is always encoded.
 fn absent_value(field: &FieldInfo) -> Value {
     match &field.field_type {
         _ if field.pointer => Value::Null,

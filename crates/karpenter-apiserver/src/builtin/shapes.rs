@@ -1,6 +1,7 @@
-//! The shapes of built-in kinds, derived from their types as kube-apiserver derives its merge schema from OpenAPI.
+//! The shapes of built-in kinds. They are derived from the types as kube-apiserver derives its merge schema from
+//! OpenAPI.
 //!
-//! Only the first level of a recursive type (the JSON schema in a CustomResourceDefinition) is described; below it,
+//! Of a recursive type (the JSON schema in a CustomResourceDefinition), only the first level is described. Below it,
 //! lists are atomic and objects are merged field by field.
 
 use std::collections::HashMap;
@@ -22,7 +23,7 @@ pub(super) fn shape_of(id: TypeId) -> &'static Shape {
 #[derive(Default)]
 struct Builder {
     finished: HashMap<TypeId, Shape>,
-    /// The types under construction, to detect recursion.
+    /// The types whose shape is being derived, to detect recursion.
     open: Vec<TypeId>,
 }
 
@@ -73,7 +74,7 @@ impl Builder {
         match field_type {
             FieldType::Named(id) => match field.map_atomic {
                 Some(true) => Shape::Atomic,
-                // The field is marked granular although its type is atomic.
+                // The field is marked as granular although its type is atomic.
                 Some(false) if id.info().form == TypeForm::Struct => self.fields_of(*id),
                 _ => self.named(*id),
             },
@@ -88,7 +89,7 @@ impl Builder {
         }
     }
 
-    /// The shape of the items of a list or map. The markers of the field do not apply to it.
+    /// The shape of the items of a list or map. Markers of the field, such as its list type, do not apply to the items.
     fn element(&mut self, field_type: &FieldType) -> Shape {
         match field_type {
             FieldType::Named(id) => self.named(*id),

@@ -1,13 +1,14 @@
-//! A cache of compiled expressions. A definition is compiled several times before it is served, and its versions share
-//! most rules and patterns.
+//! A cache of compiled expressions. A CRD is compiled several times before it is served, and most rules and patterns
+//! are the same in all of its versions.
 
 use std::collections::HashMap;
 use std::sync::{LazyLock, Mutex, PoisonError};
 
-/// Exceeds the number of expressions in a realistic set of definitions. When it is reached, the cache is cleared.
+/// The maximum number of cached expressions, more than a realistic set of CRDs has. When it is reached, the cache is
+/// cleared.
 const ENTRIES_MAX: usize = 4096;
 
-/// Compiled expressions by source. Errors are not cached.
+/// Compiled expressions by their source text. Expressions that do not compile are not cached.
 pub(super) struct Cache<T>(LazyLock<Mutex<HashMap<String, T>>>);
 
 impl<T: Clone> Cache<T> {

@@ -1,8 +1,8 @@
-//! Validation of a value against a schema, with the results and messages of kube-apiserver's OpenAPI library.
+//! Validates a value against a schema, with the same results and messages as kube-apiserver's OpenAPI library.
 //!
-//! All violations are collected. The recursion follows the schema, so the definition bounds its depth. On update, a
-//! violation in an unchanged part is ignored (ratcheting), if the part can be correlated with the old object: fields by
-//! name, list items by the keys of a keyed list.
+//! All violations are returned. Recursion follows the schema, so the CRD limits its depth. On update, a violation in a
+//! part that did not change is ignored (ratcheting). For this, the part must correspond to a part of the old object:
+//! fields correspond by name, list items by the keys of a keyed list.
 //!
 //! Upstream: k8s.io/apiextensions-apiserver/pkg/apiserver/validation/validation.go,
 //! k8s.io/apiextensions-apiserver/pkg/apiserver/validation/ratcheting.go
@@ -12,18 +12,18 @@ use serde_json::{Map, Number, Value};
 use super::schema::{Additional, JsonType, ListType, Schema};
 use crate::field::{FieldError, FieldErrorKind, go_float};
 
-/// The result of validating one node.
+/// The violations in one part (node) of the value, and the number of checks that it passed.
 #[derive(Debug, Default)]
 pub(crate) struct Findings {
     pub(crate) errors: Vec<FieldError>,
-    /// The number of passed checks. If all alternatives (`anyOf`, `oneOf`) fail, the errors of the one with the highest
-    /// number are reported.
+    /// The number of passed checks. If all alternatives (of `anyOf`, `oneOf`) fail, the errors of the alternative with
+    /// the highest number are reported.
     matches: usize,
 }
 
 impl Findings {
     fn push(&mut self, error: FieldError) {
-        // kube-apiserver reports equal errors once.
+        // kube-apiserver reports equal errors only once.
         if !self.errors.iter().any(|known| {
             known.field == error.field && known.detail == error.detail && known.kind == error.kind
         }) {
@@ -39,7 +39,7 @@ impl Findings {
     }
 }
 
-/// The old value that corresponds to the new one, and the schema by which their children correspond.
+/// The old value that corresponds to a new one, and the schema that determines how their children correspond.
 #[derive(Clone, Copy)]
 pub(crate) struct Correlation<'a> {
     pub(crate) old: &'a Value,
@@ -51,7 +51,7 @@ impl<'a> Correlation<'a> {
         Some(Self { old: self.old.get(name)?, schema: self.schema.field_schema(name)? })
     }
 
-    /// Only items of keyed lists can be correlated.
+    /// The correlation of a list item; only items of keyed lists correspond to old items.
     fn element(self, element: &Value) -> Option<Self> {
         let ListType::Map(keys) = &self.schema.list_type else { return None };
         let old = find_by_keys(self.old.as_array()?, element, keys)?;
@@ -59,7 +59,7 @@ impl<'a> Correlation<'a> {
     }
 }
 
-/// The first item whose key fields have the same values as those of `wanted`. Key values must be scalars.
+/// The first item whose key fields have the same values as those of `wanted`. Values of key fields must be scalars.
 pub(crate) fn find_by_keys<'a>(elements: &'a [Value], wanted: &Value, keys: &[String]) -> Option<&'a Value> {
     let scalar = |value: &Value| !value.is_null() && !value.is_object() && !value.is_array();
     if keys.is_empty() || !keys.iter().all(|key| wanted.get(key).is_some_and(scalar)) {
@@ -69,8 +69,8 @@ pub(crate) fn find_by_keys<'a>(elements: &'a [Value], wanted: &Value, keys: &[St
 }
 
 impl Schema {
-    /// Validates a value. `base` is the path of the value in the object. It is part of the field of an error, not of
-    /// its message.
+    /// Validates a value. `base` is the path of the value in the object; it is part of an error's field, not of its
+    /// message.
     pub(crate) fn check(&self, base: &str, value: &Value, old: Option<&Value>) -> Vec<FieldError> {
         let correlation = old.map(|old| Correlation { old, schema: self });
         let mut walk = Walk { base, path: String::new() };
@@ -103,7 +103,7 @@ impl Walk<'_> {
         self.error(FieldErrorKind::TypeInvalid, Value::from(got), &text)
     }
 
-    /// An error of `anyOf`, `oneOf` or `not` is reported for the whole value, not for a field in it.
+    /// An error of `anyOf`, `oneOf` or `not`, which is reported for the whole value, not for one of its fields.
     fn alternatives_error(&self, text: &str) -> FieldError {
         let detail = format!("{} {text}", crate::field::go_quote(&self.path));
         FieldError::invalid(self.base, Value::from(""), detail)
@@ -174,8 +174,8 @@ impl Walk<'_> {
             if !text_or_list && !fits && format != wanted.name {
                 return Some(self.type_error(&wanted.name, format));
             }
-            // If the schema has a format, kube-apiserver does not check the type of strings (and, because of a bug, of
-            // lists); only the format is checked.
+            // If the schema has a format, kube-apiserver checks only the format of strings (and, because of a bug, of
+            // lists), not their type.
             if text_or_list && !takes(JsonType::Number) && !takes(JsonType::Integer) {
                 return None;
             }
@@ -272,7 +272,7 @@ impl Walk<'_> {
         }
     }
 
-    /// The first violation of a string only, because kube-apiserver stops there.
+    /// Returns only the first violation of a string, because kube-apiserver stops there.
     fn wrong_text(&self, schema: &Schema, text: &str) -> Option<FieldError> {
         if schema.length_min.is_some() || schema.length_max.is_some() {
             let length = text.chars().count();
@@ -297,7 +297,7 @@ impl Walk<'_> {
         let add_error = |findings: &mut Findings, message: String| {
             findings.push(self.error(FieldErrorKind::Invalid, Value::Number(number.clone()), &message));
         };
-        // Integers are compared as integers; limits are truncated.
+        // As in kube-apiserver, integers are compared with limits that are truncated to integers.
         let whole = number.as_i64();
         let float = number.as_f64().unwrap_or_default();
         let shown = |limit: f64| if whole.is_some() { (limit as i64).to_string() } else { go_float(limit) };
@@ -307,8 +307,8 @@ impl Walk<'_> {
         };
         if let Some(factor) = schema.multiple_of {
             let fits = match whole {
-                // A value that is an integer is divided by `multipleOf` as an integer, which is zero for factors below
-                // 1.
+                // kube-apiserver truncates `multipleOf` for a value that is an integer, so a factor below 1 becomes
+                // zero.
                 Some(_) if (factor as i64) <= 0 => {
                     let detail = format!("factor MultipleOf declared for {} must be positive: 0", self.path);
                     findings.push(FieldError::invalid(self.field(&self.path), Value::from(0), detail));
@@ -392,7 +392,7 @@ impl Walk<'_> {
                     self.path.push('.');
                 }
                 self.path.push_str(name);
-                // `apiVersion` and `kind` cannot be correlated: the old object was decoded in the version of the
+                // `apiVersion` and `kind` have no old value, because the old object was decoded in the version of the
                 // request.
                 let names_itself = is_root && (name == "apiVersion" || name == "kind");
                 let correlation =
@@ -421,7 +421,7 @@ impl Walk<'_> {
         if schema.allowed_values.is_empty() {
             return;
         }
-        // kube-apiserver rejects null even if the enum contains it.
+        // kube-apiserver rejects null even if the enum lists it.
         if !value.is_null() && schema.allowed_values.iter().any(|allowed| equals_choice(value, allowed)) {
             return;
         }
@@ -443,7 +443,7 @@ fn wanted_types(schema: &Schema) -> String {
     if schema.int_or_string { "integer,string".into() } else { schema.type_name().into() }
 }
 
-/// The type and format that Go's decoder gives a value, as the messages name them.
+/// The type and the format that Go's decoder gives a value; messages contain them.
 fn go_type(value: &Value) -> (&'static str, &'static str) {
     match value {
         Value::Null => ("null", ""),
@@ -456,7 +456,7 @@ fn go_type(value: &Value) -> (&'static str, &'static str) {
     }
 }
 
-/// Whether a float is an integer within the range in which floats are exact.
+/// Whether a float is an integer, within the range in which floats represent integers exactly.
 fn is_whole(float: f64) -> bool {
     const EXACT_FLOAT_MAX: f64 = ((1_u64 << 53) - 1) as f64;
     if !float.is_finite() || float.abs() > EXACT_FLOAT_MAX {

@@ -1,9 +1,9 @@
 //! Validation of CustomResourceDefinitions: names, versions, columns, subresources and schemas, with kube-apiserver's
 //! messages.
 //!
-//! kube-apiserver validates an internal representation, in which parts that are equal in all versions are at the top.
-//! The paths of errors refer to it (`spec.validation.openAPIV3Schema`). The cost of rules is not estimated, and rules
-//! are not fully type-checked (see `expressions`).
+//! kube-apiserver validates an internal representation of the CRD, in which parts that are equal in all versions are in
+//! the spec. Error paths refer to it (`spec.validation.openAPIV3Schema`). This module does not estimate the cost of
+//! rules, and checks the types in rules only partly (see `expressions`).
 //!
 //! Upstream: k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/validation/validation.go
 
@@ -16,7 +16,7 @@ use serde_json::Value;
 use super::names;
 use crate::field::{FieldError, go_json};
 
-/// The keywords that are allowed at the root of a schema with a status subresource, and their Go names.
+/// The keywords that the root of a schema may have if there is a status subresource, with their Go names.
 const ROOT_KEYWORDS_WITH_STATUS: [(&str, &str); 22] = [
     ("description", "Description"),
     ("type", "Type"),
@@ -42,7 +42,7 @@ const ROOT_KEYWORDS_WITH_STATUS: [(&str, &str); 22] = [
     ("x-kubernetes-validations", "XValidations"),
 ];
 
-/// A definition and its versions.
+/// A CustomResourceDefinition, split into its versions.
 struct Definition<'a> {
     crd: &'a Value,
     versions: &'a [Value],
@@ -64,14 +64,14 @@ impl<'a> Definition<'a> {
             .filter(|version| version.get("storage").and_then(Value::as_bool).unwrap_or_default())
     }
 
-    /// Whether a part (schema, subresources or columns) is equal in all versions. The internal representation then has
-    /// it in the spec instead of in each version.
+    /// Whether a part (schema, subresources or columns) is equal in all versions, so that the internal representation
+    /// has it in the spec instead of in each version.
     fn is_shared(&self, part: &str) -> bool {
         let first = self.versions.first().and_then(|version| version.get(part));
         self.versions.iter().all(|version| version.get(part) == first)
     }
 
-    /// The values of this part with their paths: one if all versions share it, else one per version.
+    /// The values of a part with their paths: a single value if all versions share it, else one per version.
     fn parts(&self, part: &str, shared_name: &str) -> Vec<(String, &'a Value)> {
         let present = |value: &&Value| !value.is_null();
         if self.is_shared(part) {
@@ -84,7 +84,7 @@ impl<'a> Definition<'a> {
         found.collect()
     }
 
-    /// An error about all versions, which the message shows in their internal representation.
+    /// An error about all versions; its message shows them in their internal representation.
     fn versions_error(&self, detail: &str) -> FieldError {
         let shown: Vec<String> = self.versions.iter().map(|version| self.shown_version(version)).collect();
         let text = match self.crd.pointer("/spec/versions") {
@@ -114,7 +114,7 @@ impl<'a> Definition<'a> {
     }
 }
 
-/// The errors of a definition. `old` is set for an update. Of the metadata, only the name is checked.
+/// The errors of a CRD. `old` is the stored CRD, for an update. Of the metadata, only the name is checked.
 pub fn validate_definition(crd: &Value, old: Option<&Value>) -> Vec<FieldError> {
     let definition = Definition::new(crd);
     let mut errors = Vec::new();
@@ -240,7 +240,7 @@ fn check_versions(definition: &Definition, errors: &mut Vec<FieldError>) {
     if definition.storage_versions().count() != 1 {
         errors.push(definition.versions_error("must have exactly one version marked as storage version"));
     }
-    // The internal representation has the name of the first version at the top.
+    // In the internal representation, the name of the first version is in the spec.
     if let Some(first) = definition.versions.first() {
         let name = first.get("name").and_then(Value::as_str).unwrap_or_default();
         let messages = names::dns1035_label_errors(name);
@@ -501,10 +501,10 @@ fn check_unchanged(definition: &Definition, old: &Value, errors: &mut Vec<FieldE
     }
 }
 
-/// Versions in which objects may be stored must not be removed. `status.storedVersions` of the new object is ignored:
-/// the server sets it.
+/// Checks that no version in which objects may be stored is removed. The stored versions are those of the old CRD,
+/// because the server sets `status.storedVersions`.
 fn check_stored_versions(definition: &Definition, old: Option<&Value>, errors: &mut Vec<FieldError>) {
-    // The stored version of a new definition is the first one with `storage: true`.
+    // For a new CRD, the stored version is the first one with `storage: true`.
     let mut storage = definition.storage_versions().map(|version| version["name"].clone());
     if old.is_none() {
         let path = "status.storedVersions";
@@ -534,7 +534,7 @@ fn check_stored_versions(definition: &Definition, old: Option<&Value>, errors: &
     }
 }
 
-/// Groups of the Kubernetes community require an approval annotation.
+/// Checks that CRDs in groups of the Kubernetes community have an approval annotation.
 fn check_approval(definition: &Definition, old: Option<&Value>, errors: &mut Vec<FieldError>) {
     const ANNOTATION: &str = "api-approved.kubernetes.io";
     const MORE: &str = "see https://github.com/kubernetes/enhancements/pull/1111";

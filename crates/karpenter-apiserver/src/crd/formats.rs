@@ -1,6 +1,7 @@
-//! The string formats that kube-apiserver validates.
+//! The string formats that kube-apiserver checks.
 //!
-//! Number formats (`int32`, `double`) are not validated: kube-apiserver ignores every format that is not listed here.
+//! Number formats (`int32`, `double`) are not checked, because kube-apiserver ignores every format that is not listed
+//! here.
 //!
 //! Upstream: k8s.io/apiextensions-apiserver/pkg/apiserver/validation/formats.go
 
@@ -39,7 +40,7 @@ pub(crate) enum FormatKind {
     LongName,
 }
 
-/// A validated format, with its name in the schema.
+/// A string format that is checked, and its name in the schema.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Format {
     pub(crate) kind: FormatKind,
@@ -47,7 +48,7 @@ pub(crate) struct Format {
 }
 
 impl Format {
-    /// `None` for formats that are not validated.
+    /// Parses the name of a format; `None` if the format is not checked.
     pub(crate) fn parse(name: &str) -> Option<Self> {
         let kind = match name.replace('-', "").as_str() {
             "bsonobjectid" => FormatKind::BsonObjectId,
@@ -150,7 +151,7 @@ expressions! {
 }
 
 fn is_date_time(text: &str) -> bool {
-    // Avoids the conversion of long strings, which are invalid anyway.
+    // Long strings are invalid, so they are not converted.
     if text.len() < 4 || text.len() > 256 {
         return false;
     }
@@ -164,7 +165,7 @@ fn is_date_time(text: &str) -> bool {
 }
 
 fn is_date(text: &str) -> bool {
-    // jiff also accepts signs and week dates, so the form is checked first.
+    // jiff would also accept signs and week dates, so the form is checked first.
     text.len() == 10
         && text.bytes().enumerate().all(|(position, byte)| match position {
             4 | 7 => byte == b'-',
@@ -177,10 +178,10 @@ fn is_duration(text: &str) -> bool {
     is_go_duration(text) || loose_duration_nanoseconds(text).is_some()
 }
 
-/// The sum of all numbers with a unit in the text. kube-apiserver accepts this in addition to Go's durations.
+/// The sum of all numbers with a unit in the text, which kube-apiserver accepts in addition to Go's durations.
 pub(crate) fn loose_duration_nanoseconds(text: &str) -> Option<i64> {
     const SECOND: i64 = 1_000_000_000;
-    // A unit is one of the short forms, or a word that starts with the long form (`minutes`).
+    // A unit is one of the short forms, or any word that starts with the long form (such as `minutes`).
     const UNITS: [(&[&str], &str, i64); 8] = [
         (&["ns"], "nano", 1),
         (&["us", "µs"], "micro", 1_000),
@@ -242,7 +243,7 @@ fn is_hostname(text: &str) -> bool {
     text.len() <= 255 && text.split('.').all(|label| label.len() <= 63) && HOSTNAME.is_match(text)
 }
 
-/// Leading zeros are accepted, as by kube-apiserver.
+/// Whether the text is an IPv4 address. As in kube-apiserver, leading zeros are accepted.
 fn is_ipv4(text: &str) -> bool {
     let parts: Vec<&str> = text.split('.').collect();
     parts.len() == 4

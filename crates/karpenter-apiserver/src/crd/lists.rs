@@ -1,4 +1,5 @@
-//! Checks beyond single values: unique items of sets and keyed lists, and the type and metadata of embedded resources.
+//! Checks that concern several values: unique items of sets and keyed lists, and the type and metadata of embedded
+//! resources.
 //!
 //! Upstream: k8s.io/apiextensions-apiserver/pkg/apiserver/schema/listtype/validation.go,
 //! k8s.io/apiextensions-apiserver/pkg/apiserver/schema/objectmeta/validation.go
@@ -10,14 +11,14 @@ use serde_json::{Map, Value};
 use super::schema::{ListType, Schema};
 use crate::field::FieldError;
 
-/// Errors for duplicate items.
+/// The errors for duplicate items of sets and keyed lists.
 pub(crate) fn duplicates(schema: &Schema, value: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
     walk(schema, value, &mut String::new(), &mut errors, check_list);
     errors
 }
 
-/// Errors for embedded resources without a valid type or with invalid metadata.
+/// The errors for embedded resources that have no valid type or invalid metadata.
 pub(crate) fn embedded(schema: &Schema, value: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
     walk(schema, value, &mut String::new(), &mut errors, check_embedded);
@@ -84,13 +85,13 @@ fn check_list(schema: &Schema, value: &Value, path: &str, errors: &mut Vec<Field
     }
 }
 
-/// The keys that an item has.
+/// The values that an item has in the key fields.
 fn key_of(element: &Value, keys: &[String]) -> Value {
     let fields = keys.iter().filter_map(|key| Some((key.clone(), element.get(key)?.clone())));
     Value::Object(fields.collect::<Map<String, Value>>())
 }
 
-/// Reports each duplicate value once, at its second occurrence.
+/// Reports each duplicate value once, at the position of its second occurrence.
 fn report_repeated(values: Vec<Value>, path: &str, errors: &mut Vec<FieldError>) {
     if values.len() < 2 {
         return;

@@ -93,7 +93,7 @@ fn label_value_errors(text: &str) -> Vec<String> {
     errors
 }
 
-/// Validates embedded metadata: names, labels, annotations and finalizers.
+/// Validates the metadata of an embedded resource: names, labels, annotations and finalizers.
 pub(crate) fn check_metadata(metadata: &Value, path: &str, errors: &mut Vec<FieldError>) {
     if let Some(name) = metadata.get("name").and_then(Value::as_str) {
         let detail = match name {

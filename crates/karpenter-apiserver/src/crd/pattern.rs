@@ -1,7 +1,7 @@
-//! Translation of Go regular expressions to Rust's syntax.
+//! Translates Go regular expressions to Rust's syntax.
 //!
-//! The dialects share almost all of their syntax. Go's `\d`, `\s` and `\w` are ASCII only, and Go's character classes
-//! have no nesting and no set operations. Both are translated; nothing else is changed.
+//! Almost all syntax is the same. But in Go, `\d`, `\s` and `\w` match only ASCII, and character classes have neither
+//! nesting nor set operations. Only these two differences are translated.
 
 use regex::Regex;
 
@@ -37,7 +37,7 @@ fn translate(expression: &str) -> String {
                 if rest.next_if_eq(&'^').is_some() {
                     output.push('^');
                 }
-                // A bracket `]` at the start of a character class is a literal.
+                // At the start of a character class, `]` is a literal.
                 if rest.next_if_eq(&']').is_some() {
                     output.push_str("\\]");
                 }
@@ -45,7 +45,7 @@ fn translate(expression: &str) -> String {
             '[' if rest.peek() == Some(&':') => output.push('['),
             '[' => output.push_str("\\["),
             ':' if in_class && rest.peek() == Some(&']') && output.contains("[:") => {
-                // This is the end of a named class such as `[:alpha:]`.
+                // A named class such as `[:alpha:]` ends here.
                 output.push_str(":]");
                 rest.next();
             }

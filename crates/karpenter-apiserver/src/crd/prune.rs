@@ -1,6 +1,6 @@
-//! Pruning of unknown fields, and defaults.
+//! Removes unknown fields (pruning) and applies defaults.
 //!
-//! Values of the wrong type are not changed; `check` reports them.
+//! Values of the wrong type stay unchanged; `check` reports them.
 //!
 //! Upstream: k8s.io/apiextensions-apiserver/pkg/apiserver/schema/pruning/algorithm.go,
 //! k8s.io/apiextensions-apiserver/pkg/apiserver/schema/defaulting/algorithm.go
@@ -11,7 +11,7 @@ use super::schema::{Additional, Schema};
 
 const TYPE_FIELDS: [&str; 3] = ["apiVersion", "kind", "metadata"];
 
-/// The fields of `metadata`. All are omitted if empty.
+/// The fields of `metadata`, all of which are omitted if empty.
 const METADATA_FIELDS: [&str; 15] = [
     "annotations",
     "creationTimestamp",
@@ -33,7 +33,7 @@ const OWNER_FIELDS: [&str; 6] = ["apiVersion", "blockOwnerDeletion", "controller
 const MANAGER_FIELDS: [&str; 7] =
     ["apiVersion", "fieldsType", "fieldsV1", "manager", "operation", "subresource", "time"];
 
-/// Collects the paths of removed fields.
+/// Collects the paths of the fields that pruning removed.
 #[derive(Default)]
 struct Removed {
     path: String,
@@ -68,8 +68,8 @@ impl Removed {
 }
 
 impl Schema {
-    /// Prunes a whole object. `apiVersion`, `kind` and the fields of `ObjectMeta` are known. Returns the paths of
-    /// unknown fields, sorted.
+    /// Prunes a whole object. `apiVersion`, `kind` and the fields of `ObjectMeta` are always kept. Returns the paths of
+    /// removed fields, sorted.
     pub(crate) fn prune_object(&self, object: &mut Value) -> Vec<String> {
         let mut removed = Removed::default();
         if let Some(metadata) = object.get_mut("metadata") {
@@ -82,13 +82,13 @@ impl Schema {
         removed.paths
     }
 
-    /// Prunes a value of this node.
+    /// Prunes a value that this schema node describes.
     pub(crate) fn prune_value(&self, value: &mut Value) {
         prune(value, Some(self), false, &mut Removed::default());
     }
 
-    /// Removes nulls of fields that are not nullable and have no default, then applies defaults, also within default
-    /// values.
+    /// Removes nulls from fields that are not nullable and have no default, then applies defaults, including defaults
+    /// within default values.
     pub(crate) fn apply_defaults(&self, value: &mut Value) {
         self.drop_nulls(value);
         self.fill(value);
@@ -188,7 +188,8 @@ fn prune(value: &mut Value, schema: Option<&Schema>, is_resource: bool, removed:
                         removed.leave(length);
                         true
                     }
-                    // `additionalProperties: true` keeps the fields. They have no schema, so their contents are pruned.
+                    // `additionalProperties: true` keeps the fields themselves. They have no schema, so everything in
+                    // them is removed.
                     (None, Some(Additional::Allowed | Additional::Refused)) => {
                         let length = removed.enter_field(name);
                         prune(field, None, false, removed);
@@ -218,7 +219,7 @@ fn prune(value: &mut Value, schema: Option<&Schema>, is_resource: bool, removed:
     }
 }
 
-/// Removes fields that `ObjectMeta` does not have. Malformed values are kept; validation reports them.
+/// Removes fields that `ObjectMeta` does not have. Values of the wrong type are kept, because validation reports them.
 fn prune_metadata(metadata: &mut Value, removed: &mut Removed) {
     let Value::Object(fields) = metadata else { return };
     retain_known(fields, &METADATA_FIELDS, removed);

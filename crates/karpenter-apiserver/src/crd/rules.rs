@@ -1,9 +1,10 @@
-//! CEL validation rules (`x-kubernetes-validations`) of a schema: compiled with the schema, evaluated for objects.
+//! The CEL validation rules (`x-kubernetes-validations`) of a schema, compiled with the schema and evaluated for
+//! objects.
 //!
-//! The crate kube-cel evaluates expressions and provides the Kubernetes functions. This module visits the nodes: it
-//! determines the value of `self` (`value`) and `oldSelf`, which failures of an update are ignored (ratcheting), and
-//! the path and message of a failure. Costs are not counted: rules that kube-apiserver rejects as too expensive are
-//! evaluated here.
+//! The crate kube-cel evaluates expressions and provides the functions that Kubernetes adds to CEL. This module visits
+//! all parts of the object. For each, it determines the values of `self` (`value`) and `oldSelf`, which failures of an
+//! update are ignored (ratcheting), and the path and message of a failure. It does not compute costs, so rules that
+//! kube-apiserver rejects as too expensive are evaluated here.
 //!
 //! Upstream: k8s.io/apiextensions-apiserver/pkg/apiserver/schema/cel/validation.go
 
@@ -34,10 +35,10 @@ pub(crate) struct Rule {
     pub(crate) rule: String,
     message: String,
     reason: Option<String>,
-    /// The `fieldPath` of the rule, relative to the node and without a leading dot.
+    /// The `fieldPath` of the rule, relative to the part of the schema that has the rule, without a leading dot.
     field_path: String,
     optional_old_self: bool,
-    /// `None` if the expression is not valid CEL; definitions with such rules are rejected.
+    /// The compiled rule; `None` if the expression is not valid CEL. CRDs with such rules are rejected.
     program: Option<Arc<Program>>,
     message_program: Option<Arc<Program>>,
     uses_old_self: bool,
@@ -100,12 +101,12 @@ fn normalised_field_path(path: &str) -> String {
 }
 
 thread_local! {
-    /// The functions that rules may call. Registering them takes longer than evaluating a rule.
+    /// The functions that rules may call. They are registered once, because this takes longer than evaluating a rule.
     static FUNCTIONS: Context<'static> = functions::context();
 }
 
-/// Evaluates all rules of a schema. With an old object, failures in unchanged parts are ignored, except for rules that
-/// use `oldSelf`.
+/// Evaluates all rules of a schema. If there is an old object, failures in parts that did not change are ignored,
+/// except for rules that use `oldSelf`.
 pub(crate) fn run(schema: &Schema, base: &str, object: &Value, old: Option<&Value>) -> Vec<FieldError> {
     if !schema.has_rules_inside {
         return Vec::new();
@@ -121,12 +122,12 @@ pub(crate) fn run(schema: &Schema, base: &str, object: &Value, old: Option<&Valu
     })
 }
 
-/// Whether a failure of a node is ignored because the node is unchanged.
+/// Decides whether a failure is ignored because the part of the object did not change.
 #[derive(Clone, Copy)]
 struct Ratchet<'a> {
-    /// The old value of the node, if it can be correlated.
+    /// The old value of this part of the object, if one corresponds to it.
     current: Option<&'a Value>,
-    /// If the node cannot be correlated: whether its nearest correlated ancestor is unchanged.
+    /// If no old value corresponds to this part: whether the nearest enclosing part that has an old value is unchanged.
     parent_unchanged: bool,
 }
 
@@ -270,7 +271,7 @@ impl Run<'_> {
     }
 }
 
-/// The old item that corresponds to a new one; only items of keyed lists can be correlated.
+/// The old item that corresponds to a new item. Only items of keyed lists correspond to old items.
 fn correlated<'a>(schema: &Schema, old: &'a Value, element: &Value) -> Option<&'a Value> {
     match &schema.list_type {
         ListType::Map(keys) => find_by_keys(old.as_array()?, element, keys),
@@ -278,7 +279,7 @@ fn correlated<'a>(schema: &Schema, old: &'a Value, element: &Value) -> Option<&'
     }
 }
 
-/// The result of `messageExpression`; `None` if it is not a valid message.
+/// The text that `messageExpression` gives; `None` if it is not a valid message.
 fn message(rule: &Rule, scope: &Context) -> Option<String> {
     const MESSAGE_BYTES_MAX: usize = 5 * 1024;
     let CelValue::String(text) = rule.message_program.as_ref()?.execute(scope).ok()? else { return None };

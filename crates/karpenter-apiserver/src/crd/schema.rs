@@ -1,7 +1,7 @@
-//! Structural schemas: the subset of OpenAPI v3 that definitions may use, parsed into a tree.
+//! Structural schemas (the subset of OpenAPI v3 that CRDs may use), parsed into a tree.
 //!
-//! Parsing is lenient, because `definition` validated the document before it was stored. The tree is used by `prune`,
-//! `check`, `lists` and `rules`.
+//! Parsing does not report errors, because `definition` validated the document before it was stored. The modules
+//! `prune`, `check`, `lists` and `rules` use the tree.
 //!
 //! Upstream: k8s.io/apiextensions-apiserver/pkg/apiserver/schema/structural.go
 
@@ -49,7 +49,7 @@ impl JsonType {
     }
 }
 
-/// How items of a list are identified.
+/// How the items of a list are identified.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) enum ListType {
     #[default]
@@ -58,10 +58,10 @@ pub(crate) enum ListType {
     Map(Vec<String>),
 }
 
-/// The fields that an object may have besides its properties.
+/// Which fields an object may have besides its properties.
 #[derive(Debug, Default)]
 pub(crate) enum Additional {
-    /// Not specified: such fields are pruned.
+    /// The schema does not say, so such fields are removed.
     #[default]
     Unspecified,
     Allowed,
@@ -110,9 +110,9 @@ pub(crate) struct Schema {
     pub(crate) one_of: Vec<Schema>,
     pub(crate) not: Option<Box<Schema>>,
     pub(crate) rules: Vec<Rule>,
-    /// Whether this node or a descendant has rules, so that the evaluation can skip whole subtrees.
+    /// Whether this node or a node below it has rules; if not, evaluation skips the subtree.
     pub(crate) has_rules_inside: bool,
-    /// Whether this node or a descendant is a set, a keyed list or an embedded resource.
+    /// Whether this node or a node below it is a set, a keyed list or an embedded resource.
     pub(crate) has_invariants_inside: bool,
 }
 
@@ -179,7 +179,7 @@ impl Schema {
         schema
     }
 
-    /// The nodes directly below this one.
+    /// The schema nodes directly below this one.
     fn children(&self) -> impl Iterator<Item = &Schema> {
         self.properties.values().chain(self.items.as_deref()).chain(self.additional_schema())
     }
@@ -191,18 +191,18 @@ impl Schema {
         }
     }
 
-    /// The schema of a field: that of the property, or of `additionalProperties`.
+    /// The schema of a field: that of the property, or else that of `additionalProperties`.
     pub(crate) fn field_schema(&self, name: &str) -> Option<&Schema> {
         self.properties.get(name).or_else(|| self.additional_schema())
     }
 
-    /// The type as messages name it; empty if the schema has none.
+    /// The type by its name in messages; empty if the schema states none.
     pub(crate) fn type_name(&self) -> &'static str {
         self.json_type.map_or("", JsonType::as_str)
     }
 }
 
-/// Reads the keywords of a node.
+/// Reads the keywords of one schema node.
 struct Node<'a>(&'a Map<String, Value>);
 
 impl<'a> Node<'a> {

@@ -1,4 +1,4 @@
-//! The shape of a custom resource, for patches and managed fields.
+//! The shape of a custom resource, which patches and managed fields need.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::schema::{Additional, JsonType, ListType, Schema};
 use crate::shape::{FieldShape, KeyedShape, ScalarType, Shape, StructShape};
 
-/// The shape of a whole object: its schema, with the fields of `TypeMeta` and `ObjectMeta`.
+/// The shape of a whole object: that of its schema, plus the fields of `TypeMeta` and `ObjectMeta`.
 pub(crate) fn of_object(schema: &Schema, has_status: bool) -> Shape {
     let mut shape = of_struct(schema, false);
     shape.status_is_plain = !has_status;

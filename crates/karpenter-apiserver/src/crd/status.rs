@@ -1,11 +1,11 @@
-//! Defaults and status of a CustomResourceDefinition.
+//! Default values and the status of a CustomResourceDefinition.
 
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 use crate::clock::rfc3339_seconds;
 
-/// Sets default names and the default conversion strategy.
+/// Sets missing names and the missing conversion strategy to their defaults.
 pub fn default_definition(crd: &mut Value) {
     let Some(spec) = crd.get_mut("spec").and_then(Value::as_object_mut) else { return };
     if let Some(names) = spec.get_mut("names").and_then(Value::as_object_mut) {
@@ -26,8 +26,8 @@ pub fn default_definition(crd: &mut Value) {
     }
 }
 
-/// Sets the status of a definition: names accepted, established, stored versions. Conditions that were true before keep
-/// their times.
+/// Sets the status of a CRD: names accepted, established, and the stored versions. Conditions that were true before
+/// keep their times.
 pub fn established_status(crd: &mut Value, now: Timestamp) {
     let accepted = accepted_names(crd);
     let mut stored: Vec<Value> =

@@ -110,7 +110,7 @@ fn definition_gets_defaults_and_established_status() {
         .collect();
     assert_eq!(types, ["NamesAccepted", "Established"]);
 
-    // A new storage version is added to the stored versions; conditions keep their times.
+    // A new storage version is added to the stored versions, and conditions keep their times.
     let mut changed = crd.clone();
     changed["spec"]["versions"][0]["storage"] = json!(false);
     changed["spec"]["versions"][1]["storage"] = json!(true);
@@ -149,7 +149,7 @@ fn whole_floats_are_stored_as_integers() {
     assert_eq!(object.to_string(), r#"{"a":2,"b":[1.5,-3],"c":{"d":1e+300}}"#);
 }
 
-/// The CEL evaluator panics on message literals (`Name{field: 1}`), so definitions with such rules must be rejected.
+/// The CEL evaluator would panic on message literals (`Name{field: 1}`), so CRDs with such rules are rejected.
 #[test]
 fn message_literals_in_rules_are_rejected() {
     let mut crd = definition();

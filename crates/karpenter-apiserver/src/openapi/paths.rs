@@ -1,10 +1,10 @@
-//! The paths of a kind: collection, object and subresources, each with its operations.
+//! The paths of a kind in a document (collection, object and subresources), each with its operations.
 
 use serde_json::{Map, Value, json};
 
 use super::{ServedKind, group_version_kind, types};
 
-/// Group, version and kind of a request or response body.
+/// Group, version and kind of the body of a request or response.
 type Body<'a> = [&'a str; 3];
 
 pub(super) fn of(kind: &ServedKind) -> Map<String, Value> {
@@ -61,7 +61,7 @@ pub(super) fn of(kind: &ServedKind) -> Map<String, Value> {
 
 fn list(kind: &ServedKind) -> Value {
     let mut operation = operation(kind, "list", [kind.group, kind.version, kind.list_kind]);
-    // For a list operation, the group, version and kind are those of the items.
+    // For a list operation, group, version and kind are those of the items, not of the list.
     operation["x-kubernetes-group-version-kind"] = kind.group_version_kind();
     operation
 }

@@ -1,4 +1,5 @@
-//! The schemas of a document: built-in types from their field tables, custom resources from their definitions.
+//! The schemas in a document: those of built-in types come from their field tables, those of custom resources from
+//! their CRDs.
 
 use std::collections::BTreeSet;
 
@@ -10,19 +11,19 @@ use crate::builtin::{self, FieldInfo, FieldType, ListType, TypeForm, TypeInfo};
 pub(super) const SCHEMA_REF_PREFIX: &str = "#/components/schemas/";
 pub(super) const META_PREFIX: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.";
 
-/// The name of a built-in type.
+/// The name of a built-in type in OpenAPI documents.
 pub(super) fn name_of([group, version, kind]: [&str; 3]) -> Option<String> {
     builtin::type_of(group, version, kind).map(|known| known.name.clone())
 }
 
-/// The name of a custom type, with its group reversed: `sh.karpenter.v1.NodePool`.
+/// The name of a custom type in OpenAPI documents; its group is reversed: `sh.karpenter.v1.NodePool`.
 fn custom_name(kind: &ServedKind, name: &str) -> String {
     let mut parts: Vec<&str> = kind.group.split('.').rev().collect();
     parts.extend([kind.version, name]);
     parts.join(".")
 }
 
-/// A `$ref` to the schema of a body.
+/// A `$ref` to the schema of a request or response body.
 pub(super) fn reference(kind: &ServedKind, body: [&str; 3]) -> Value {
     let [group, version, name] = body;
     let is_own = group == kind.group && version == kind.version;
@@ -33,7 +34,8 @@ pub(super) fn reference(kind: &ServedKind, body: [&str; 3]) -> Value {
     json!({"$ref": format!("{SCHEMA_REF_PREFIX}{name}")})
 }
 
-/// The schemas of a custom resource and its list. The names of the built-in types that they need are added to `wanted`.
+/// The schemas of a custom resource and of its list. The names of the built-in types that they refer to are added to
+/// `wanted`.
 pub(super) fn custom(
     kind: &ServedKind,
     schema: &Value,
@@ -92,7 +94,7 @@ fn add_type_and_metadata(schema: &mut Value) {
     schema["properties"]["metadata"] = metadata("ObjectMeta", "Name, labels and what else every object has.");
 }
 
-/// Adds what `x-kubernetes-` extensions imply to all parts of a schema, in plain OpenAPI.
+/// In all parts of a schema, adds in plain OpenAPI what the `x-kubernetes-` extensions imply.
 fn expand_extensions(schema: &mut Value) {
     let Some(fields) = schema.as_object_mut() else { return };
     for (name, below) in fields.iter_mut() {
@@ -121,7 +123,7 @@ fn expand_extensions(schema: &mut Value) {
     }
 }
 
-/// Adds the wanted types and all types that they refer to.
+/// Adds the types named in `wanted`, and all types that they refer to.
 pub(super) fn add_builtin(wanted: BTreeSet<String>, schemas: &mut Map<String, Value>) {
     let mut pending: Vec<String> = wanted.into_iter().collect();
     while let Some(name) = pending.pop() {

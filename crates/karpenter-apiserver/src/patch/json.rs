@@ -1,7 +1,7 @@
-//! JSON patch (RFC 6902) with the extensions of the Go library that kube-apiserver uses: negative indices count from
-//! the end, and replacing a missing field of an object adds it.
+//! JSON patch (RFC 6902) with the extensions of the Go library that kube-apiserver uses: a negative index counts from
+//! the end, and replacing a field that the object lacks adds it.
 //!
-//! The crate `json-patch` is used in tests only: it panics when it reverts some patches that fail.
+//! The crate `json-patch` is used only in tests, because it panics when it reverts some patches that fail.
 //!
 //! Upstream: gopkg.in/evanphx/json-patch.v4/patch.go
 
@@ -46,7 +46,7 @@ pub fn json_patch(current: &Value, patch: &Value) -> ApiResult<Value> {
     Ok(document)
 }
 
-/// Executes one operation; `None` if it does not apply. Clients do not get the cause.
+/// Executes one operation; `None` if it cannot be applied. Clients are not sent the cause.
 fn run(document: &mut Value, operation: &Map<String, Value>) -> Option<()> {
     let text = |name: &str| operation.get(name)?.as_str();
     let value = || operation.get("value").cloned().unwrap_or(Value::Null);
@@ -71,7 +71,7 @@ fn run(document: &mut Value, operation: &Map<String, Value>) -> Option<()> {
     }
 }
 
-/// Splits a path into the object or list that contains its last segment, and that segment.
+/// Splits a path into the object or list that contains the last segment, and the last segment.
 fn parent<'document>(document: &'document mut Value, path: &str) -> Option<(&'document mut Value, String)> {
     let mut parts: Vec<String> =
         path.split('/').skip(1).map(|part| part.replace("~1", "/").replace("~0", "~")).collect();
@@ -118,7 +118,7 @@ fn add(document: &mut Value, path: &str, value: Value) -> Option<()> {
             Some(())
         }
         Value::Array(items) => {
-            // A negative index counts from the end of the list as it is after the insertion.
+            // A negative index counts from the end of the list as it will be after the insertion.
             let index = index(&last, items.len() + 1)?;
             (index <= items.len()).then(|| items.insert(index, value))
         }

@@ -1,7 +1,7 @@
-//! Strategic merge patch: lists merge by key, and directives in the patch delete, replace, retain or reorder.
+//! Strategic merge patch: lists are merged by key, and directives in the patch delete, replace, retain or reorder.
 //!
-//! The shape defines which lists merge, and by which key. In atomic and deduced parts, objects merge and lists are
-//! replaced, as for fields without a patch strategy.
+//! The shape states which lists are merged, and by which key. Where the shape is atomic or deduced, objects are merged
+//! and lists are replaced, as for fields without a patch strategy.
 //!
 //! Upstream: k8s.io/apimachinery/pkg/util/strategicpatch/patch.go
 
@@ -41,7 +41,7 @@ fn no_merge_key(element: &Value, key: &str) -> Box<Failure> {
     unexpected(format!("map: {} does not contain declared merge key: {key}", go_print(element)))
 }
 
-/// The shape of a field of an object.
+/// The shape of one field of an object.
 fn field_of<'shape>(shape: &'shape Shape, name: &str) -> Option<&'shape FieldShape> {
     match shape {
         Shape::Struct(fields) => fields.field(name),
@@ -81,7 +81,7 @@ fn merge_objects(mut original: Object, mut patch: Object, shape: &Shape) -> ApiR
     }
     retain_keys(&mut original, &mut patch)?;
     merge_ordered_lists(&mut original, &mut patch, shape)?;
-    // Directives sort before field names, so deletions from a list precede additions to it.
+    // Directives sort before field names, so items are deleted from a list before others are added to it.
     for (key, mut value) in patch {
         let (key, deletes) = match key.strip_prefix(DELETE_FROM_LIST) {
             Some(rest) => match rest.strip_prefix('/') {
@@ -141,7 +141,7 @@ fn retain_keys(original: &mut Object, patch: &mut Object) -> ApiResult<()> {
     Ok(())
 }
 
-/// Merges the lists that have a `$setElementOrder` and removes them from the patch.
+/// Merges the lists for which the patch has `$setElementOrder`, and removes them from the patch.
 fn merge_ordered_lists(original: &mut Object, patch: &mut Object, shape: &Shape) -> ApiResult<()> {
     let directives: Vec<String> =
         patch.keys().filter(|key| key.starts_with(ELEMENT_ORDER)).cloned().collect();
@@ -181,8 +181,8 @@ fn merge_ordered_lists(original: &mut Object, patch: &mut Object, shape: &Shape)
     Ok(())
 }
 
-/// Places new items at the positions of deleted ones. In kube-apiserver, appending after a deletion reuses the slice,
-/// which affects the order of other items in the response.
+/// Places new items at the positions of deleted ones. In kube-apiserver, appending after a deletion reuses memory of
+/// the Go slice, which affects the order of other items in the response.
 fn fill_deleted_positions(current: &mut Vec<Value>, patched: &[Value], key: &str) {
     if key.is_empty() {
         return;
@@ -205,7 +205,7 @@ fn fill_deleted_positions(current: &mut Vec<Value>, patched: &[Value], key: &str
     }
 }
 
-/// Checks that the order list contains the patched items in their order.
+/// Checks that the list `order` contains the patched items in their order.
 fn check_order(patched: &[Value], order: &[Value], key: &str) -> ApiResult<()> {
     if patched.is_empty() || order.is_empty() {
         return Ok(());
@@ -232,7 +232,7 @@ fn check_order(patched: &[Value], order: &[Value], key: &str) -> ApiResult<()> {
     Ok(())
 }
 
-/// The identity of an item: the value of its merge key; for scalars, the item itself.
+/// What identifies an item: the value of its merge key, or, for a scalar, the item itself.
 fn identity<'value>(element: &'value Value, key: &str) -> ApiResult<&'value Value> {
     if key.is_empty() {
         return Ok(element);
@@ -297,7 +297,7 @@ fn merge_lists(
     in_order(merged, &patch, &original, key)
 }
 
-/// Executes `$patch` directives in list items. Returns the list without deleted items, and the patch without
+/// Executes the `$patch` directives in list items. Returns the list without deleted items, and the patch without
 /// directives.
 fn list_directives(
     mut original: Vec<Value>,
@@ -326,8 +326,8 @@ fn list_directives(
     Ok(if replaces { (rest, Vec::new()) } else { (original, rest) })
 }
 
-/// Sorts a merged list. Items in the order list have its order; other items keep theirs. Both are interleaved according
-/// to their positions in the current list.
+/// Sorts a merged list. Items that `order` lists are in its order, other items keep their own order, and the two
+/// sequences are interleaved by positions in the current list.
 fn in_order(merged: Vec<Value>, order: &[Value], current: &[Value], key: &str) -> ApiResult<Vec<Value>> {
     let mut patched = Vec::new();
     let mut others = Vec::new();
@@ -359,7 +359,7 @@ fn in_order(merged: Vec<Value>, order: &[Value], current: &[Value], key: &str) -
     Ok(result)
 }
 
-/// A part of the patch without a counterpart in the object is added without its directives.
+/// A part of the patch that the object does not have is added, without its directives.
 fn without_directives(value: Value) -> Option<Value> {
     match value {
         Value::Object(fields) if fields.contains_key(DIRECTIVE) => None,

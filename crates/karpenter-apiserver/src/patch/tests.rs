@@ -89,7 +89,7 @@ fn any_path() -> impl Strategy<Value = String> {
     prop::collection::vec("[a-c]|[0-2]|-", 1..4).prop_map(|parts| format!("/{}", parts.join("/")))
 }
 
-/// Operations whose result RFC 6902 defines in all cases. `replace` and `test` are covered by the tables above.
+/// Random operations whose result RFC 6902 always defines. `replace` and `test` are covered by the tables above.
 fn any_operation() -> impl Strategy<Value = Value> {
     prop_oneof![
         (any_path(), any_json()).prop_map(|(path, value)| json!({"op": "add", "path": path, "value": value})),
@@ -119,7 +119,7 @@ proptest! {
 
     #[test]
     fn merge_patch_agrees_with_the_reference(current in any_object(), patch in any_object()) {
-        // The reference implementation keeps nulls in lists; kube-apiserver does not.
+        // The reference implementation keeps nulls in lists, whereas kube-apiserver removes them.
         let (current, mut patch) = (without_nulls(&current), patch);
         prune_list_nulls(&mut patch);
         let mut expected = current.clone();

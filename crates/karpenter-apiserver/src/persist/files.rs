@@ -1,6 +1,6 @@
-//! The files of a data directory: `lock`, and numbered journals and snapshots.
+//! The files of a data directory: the file `lock`, and numbered journals and snapshots.
 //!
-//! Snapshot `n` holds the state after all journals before `n`; journal `n` has the commits after it.
+//! Snapshot `n` has the state after all journals with numbers below `n`; journal `n` has the commits that follow.
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
@@ -13,7 +13,7 @@ use crate::store::{Entry, StorageId};
 
 pub(super) const JOURNAL_MAGIC: &[u8; 16] = b"kapi journal 1\r\n";
 pub(super) const SNAPSHOT_MAGIC: &[u8; 16] = b"kapi snapshot1\r\n";
-/// The header of a snapshot: magic number, revision and number of records.
+/// The size of a snapshot's header: magic number, revision and number of records.
 pub(super) const SNAPSHOT_HEAD_BYTES: usize = 32;
 
 pub(super) fn journal(directory: &Path, number: u64) -> PathBuf {
@@ -28,11 +28,12 @@ pub(super) fn snapshot_length(directory: &Path, number: u64) -> u64 {
     fs::metadata(snapshot(directory, number)).map_or(0, |metadata| metadata.len())
 }
 
-/// The writer thread of an earlier server in this process may hold the lock for a moment after the server was dropped.
+/// How often to try to lock the directory. After a server in this process was dropped, its writer thread may still hold
+/// the lock for a moment.
 const LOCK_TRIES: u32 = 25;
 const LOCK_PAUSE: Duration = Duration::from_millis(20);
 
-/// Locks the directory for this process. Closing the file releases the lock.
+/// Locks the directory for this process. Closing the returned file releases the lock.
 pub(super) fn lock(directory: &Path) -> Result<File, PersistError> {
     fs::create_dir_all(directory).map_err(PersistError::io(directory))?;
     let path = directory.join("lock");
@@ -52,7 +53,7 @@ pub(super) fn lock(directory: &Path) -> Result<File, PersistError> {
     Err(PersistError::InUse(directory.to_path_buf()))
 }
 
-/// The numbers of files with this prefix, in order.
+/// The numbers of files with this prefix, in ascending order.
 pub(super) fn numbers(directory: &Path, prefix: &str) -> Result<Vec<u64>, PersistError> {
     let mut numbers = Vec::new();
     for entry in fs::read_dir(directory).map_err(PersistError::io(directory))? {
@@ -72,7 +73,7 @@ pub(super) fn create_journal(directory: &Path, number: u64) -> io::Result<File> 
     Ok(file)
 }
 
-/// Writes to a temporary file and renames it, so that a snapshot is either complete or absent.
+/// Writes a snapshot to a temporary file and then renames it, so that a snapshot is either complete or absent.
 pub(super) fn write_snapshot(
     directory: &Path,
     number: u64,
@@ -98,7 +99,7 @@ pub(super) fn write_snapshot(
     Ok(file.metadata()?.len())
 }
 
-/// Removes the files that snapshot `number` replaces.
+/// Removes the older files that snapshot `number` makes obsolete.
 pub(super) fn remove_before(directory: &Path, number: u64) -> Result<(), PersistError> {
     for (prefix, path) in [
         ("journal-", journal as fn(&Path, u64) -> PathBuf),
@@ -112,7 +113,7 @@ pub(super) fn remove_before(directory: &Path, number: u64) -> Result<(), Persist
     Ok(())
 }
 
-/// Syncs the directory, so that new file names are durable.
+/// Syncs the directory, so that the names of new files survive a crash.
 fn sync_directory(directory: &Path) -> io::Result<()> {
     if cfg!(unix) { File::open(directory)?.sync_all() } else { Ok(()) }
 }

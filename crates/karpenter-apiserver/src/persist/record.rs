@@ -1,8 +1,8 @@
-//! The encoding of one commit: length, checksum, revision, kind, key, object.
+//! How one commit is encoded: length, checksum, revision, kind, key, object.
 
-/// The header of a record: length and checksum.
+/// The size of a record's header: length and checksum.
 pub(super) const HEAD_BYTES: usize = 8;
-/// An upper limit for plausible lengths; larger than any request.
+/// The maximum plausible length of a record; larger than any request.
 const BODY_BYTES_MAX: usize = 64 * 1024 * 1024;
 
 /// A decoded record.
@@ -15,14 +15,14 @@ pub(super) struct Record<'a> {
     pub(super) object: Option<&'a [u8]>,
 }
 
-/// The result of decoding at one position of a file.
+/// The result of decoding a record at one position of a file.
 #[derive(Debug, PartialEq)]
 pub(super) enum Decoded<'a> {
     Record(Record<'a>, usize),
     End,
-    /// The file ends within the record.
+    /// The file ends before the end of the record.
     Truncated,
-    /// The checksum or the content is invalid. The value is the length according to the header.
+    /// The checksum or the content of the record is invalid. The value is the record's length according to its header.
     Invalid(usize),
 }
 
@@ -80,7 +80,7 @@ fn number(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
 }
 
-/// CRC-32 (IEEE), computed for eight bytes at a time.
+/// The CRC-32 checksum (IEEE), computed eight bytes at a time.
 fn checksum(bytes: &[u8]) -> u32 {
     const TABLES: [[u32; 256]; 8] = tables();
     let mut sum = u32::MAX;

@@ -1,8 +1,8 @@
-//! Recovery of the state from a data directory: the newest snapshot and the journals after it.
+//! Recovers the state from a data directory: reads the newest snapshot and the journals after it.
 //!
-//! The last journal may end within a record, because the process ended while writing it. That commit was not
-//! acknowledged, so the journal is truncated there. Any other damage is an error: the server does not start with part
-//! of its state.
+//! The last journal may end within a record, because the process ended while it wrote the record. That commit was not
+//! acknowledged, so the journal is truncated there. Any other damage is an error, because the server must not start
+//! with only a part of its state.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -12,10 +12,10 @@ use super::files::{self, JOURNAL_MAGIC, SNAPSHOT_HEAD_BYTES, SNAPSHOT_MAGIC};
 use super::record::{self, Decoded};
 use super::{Journal, PersistError};
 
-/// The state of a data directory, and the journal for further commits.
+/// The state that was read from a data directory, and the journal for further commits.
 pub(crate) struct Recovered {
     pub(crate) revision: u64,
-    /// Revision and JSON of each object, by storage id and key.
+    /// The revision and JSON of each object, by storage id and key.
     pub(crate) objects: BTreeMap<(String, String), (u64, Vec<u8>)>,
     pub(crate) journal: Journal,
 }
@@ -88,7 +88,7 @@ impl State {
 
     fn read_journal(&mut self, path: &Path, is_last: bool) -> Result<(), PersistError> {
         let bytes = fs::read(path).map_err(PersistError::io(path))?;
-        // The process ended while it created this journal.
+        // The process ended while it was creating this journal.
         if is_last && bytes.len() < JOURNAL_MAGIC.len() && JOURNAL_MAGIC.starts_with(&bytes) {
             return fs::write(path, JOURNAL_MAGIC).map_err(PersistError::io(path));
         }
@@ -129,12 +129,12 @@ impl State {
     }
 }
 
-/// Whether the bytes are all zero: the file system allocated them, but they were never written.
+/// Whether all bytes are zero, because the file system allocated them, but nothing was written to them.
 fn is_blank(bytes: &[u8]) -> bool {
     bytes.iter().all(|byte| *byte == 0)
 }
 
-/// Truncates the journal after the last complete record.
+/// Cuts the journal off after the last complete record.
 fn truncate(path: &Path, length: usize) -> Result<(), PersistError> {
     let file = File::options().write(true).open(path).map_err(PersistError::io(path))?;
     file.set_len(length as u64).map_err(PersistError::io(path))?;

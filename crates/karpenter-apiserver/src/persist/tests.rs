@@ -11,7 +11,7 @@ use super::files;
 use super::*;
 use crate::{ApiServer, Config};
 
-/// A temporary directory, removed when dropped.
+/// A temporary directory, which is removed when the value is dropped.
 struct Directory(PathBuf);
 
 impl Directory {
@@ -113,7 +113,7 @@ async fn truncated_last_record_is_dropped() {
     create(&server, "b").await;
     drop(server);
     let longer = fs::read(&journal).unwrap();
-    // Whatever part of the last record is on disk, recovery restores the state before it.
+    // Whatever part of the last record is on disk, recovery gives the state before that record.
     for length in [whole.len() + 1, whole.len() + 7, whole.len() + 20, longer.len() - 1] {
         fs::write(&journal, &longer[..length]).unwrap();
         let server = directory.open();
@@ -172,7 +172,7 @@ async fn snapshot_replaces_earlier_journals() {
     drop(server);
     files::create_journal(&directory.0, 1).unwrap();
     files::write_snapshot(&directory.0, 1, revision, &entries).unwrap();
-    // Until the old journal is removed, it and the snapshot contain the same commits.
+    // As long as the old journal exists, it and the snapshot contain the same commits.
     let server = directory.open();
     assert_eq!((names(&server).await, server.revision()), (vec!["a".to_string()], revision));
     create(&server, "b").await;
@@ -219,7 +219,7 @@ async fn acknowledged_writes_are_on_disk_and_in_watches() {
         writer.await.unwrap();
     }
     watching.await.unwrap();
-    // The files on disk, while the server still runs, contain every acknowledged write.
+    // While the server still runs, its files contain every write that was acknowledged.
     let copy = Directory::new();
     fs::create_dir_all(&copy.0).unwrap();
     fs::copy(files::journal(&directory.0, 0), files::journal(&copy.0, 0)).unwrap();

@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// A length-delimited field in the wire format.
+/// Encodes a length-delimited field.
 fn field(number: u64, bytes: &[u8]) -> Vec<u8> {
     let mut out = varint(number << 3 | 2);
     out.extend(varint(bytes.len() as u64));
@@ -27,7 +27,7 @@ fn body(api_version: &str, kind: &str, raw: &[u8]) -> Vec<u8> {
 
 #[test]
 fn hand_encoded_namespace_is_decoded() {
-    // ObjectMeta is field 1 of every object; its name is field 1, its generation (an int64) field 7.
+    // In every object, ObjectMeta is field 1; in ObjectMeta, the name is field 1 and the generation (an int64) field 7.
     let metadata = [field(1, b"team"), varint(7 << 3), varint(3)].concat();
     let namespace = decode(&body("v1", "Namespace", &field(1, &metadata))).unwrap();
     assert_eq!(namespace["metadata"], serde_json::json!({"name": "team", "generation": 3}));
@@ -50,8 +50,8 @@ fn malformed_protobuf_is_rejected() {
 
 #[test]
 fn deep_nesting_is_rejected() {
-    // The field `not` (28) of a schema contains a schema. `versions`, `schema` and `openAPIV3Schema` contain the first
-    // one.
+    // The field `not` (28) of a schema is a schema, so schemas can be nested. The outermost one is in `versions`,
+    // `schema`, `openAPIV3Schema`.
     let mut schema = Vec::new();
     for _ in 0..5000 {
         schema = field(28, &schema);

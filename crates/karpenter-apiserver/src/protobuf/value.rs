@@ -1,4 +1,4 @@
-//! Conversion of wire values to JSON values, by type.
+//! Converts values of the wire format to JSON values, depending on their type.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use super::wire::{Reader, Wire, text};
 use crate::builtin::{self, FieldType, TypeForm, TypeInfo};
 
-/// The maximum nesting: deeper than any valid object. It limits the stack that a malicious body can use.
+/// The maximum nesting of messages: deeper than any valid object. It limits how much stack a malicious body can use.
 const MAX_DEPTH: usize = 100;
 
 /// Adds the fields of a message to `object`; `None` if the message is malformed.
@@ -16,7 +16,7 @@ pub(super) fn read_struct(info: &TypeInfo, bytes: &[u8], object: &mut Map<String
     read_fields(info, &[], bytes, object, MAX_DEPTH)
 }
 
-/// `prefix`: the field numbers of the enclosing embedded structs, whose fields are in the outer object in JSON.
+/// `prefix` has the field numbers of the enclosing embedded structs; in JSON, their fields belong to the outer object.
 fn read_fields(
     info: &TypeInfo,
     prefix: &[u32],
@@ -112,7 +112,7 @@ fn read_value(field_type: &FieldType, wire: Wire<'_>, depth: usize) -> Option<Va
     })
 }
 
-/// All fields of a message, with their numbers.
+/// All fields of a message, each with its number.
 fn parts(bytes: &[u8]) -> Option<Vec<(u32, Wire<'_>)>> {
     let mut parts = Vec::new();
     let mut reader = Reader::new(bytes);

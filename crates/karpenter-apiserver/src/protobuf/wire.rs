@@ -1,4 +1,4 @@
-//! The protobuf wire format: numbered fields of four types.
+//! The protobuf wire format, in which a message consists of numbered fields of four types.
 
 /// The value of a field in the wire format.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -9,7 +9,7 @@ pub(super) enum Wire<'bytes> {
     Fixed32(u32),
 }
 
-/// Iterates over the fields of a message.
+/// Reads the fields of a message one after another.
 pub(super) struct Reader<'bytes> {
     rest: &'bytes [u8],
 }
@@ -19,7 +19,7 @@ impl<'bytes> Reader<'bytes> {
         Self { rest: bytes }
     }
 
-    /// The next field; `Some(None)` at the end, `None` if the message is malformed.
+    /// The next field; `Some(None)` at the end of the message, `None` if the message is malformed.
     pub(super) fn next(&mut self) -> Option<Option<(u32, Wire<'bytes>)>> {
         if self.rest.is_empty() {
             return Some(None);
@@ -63,7 +63,7 @@ impl<'bytes> Reader<'bytes> {
     }
 }
 
-/// Go replaces invalid UTF-8 when it encodes JSON.
+/// Decodes a string. Invalid UTF-8 is replaced, as Go does when it writes JSON.
 pub(super) fn text(bytes: &[u8]) -> Option<String> {
     Some(String::from_utf8_lossy(bytes).into_owned())
 }

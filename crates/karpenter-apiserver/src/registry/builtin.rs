@@ -12,7 +12,7 @@ pub(super) fn resources() -> Vec<Resource> {
 
 fn resource(kind: &BuiltinKind) -> Resource {
     let strings = |words: &[&str]| words.iter().map(|word| (*word).to_string()).collect::<Vec<_>>();
-    // Events are served in two groups and stored in one. All other kinds are stored in the group in which they are
+    // Events are served in two groups, but stored in one. Every other kind is stored in the group in which it is
     // served.
     let (storage_group, storage_version, conversion) = match (kind.group, kind.version, kind.kind) {
         ("events.k8s.io", _, "Event") => ("", "v1", Conversion::Event),

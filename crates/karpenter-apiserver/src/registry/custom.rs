@@ -1,4 +1,4 @@
-//! The resources of a CustomResourceDefinition: one for each served version.
+//! The resources that a CustomResourceDefinition defines: one for each served version.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ pub(super) fn resources(definition: &Value) -> ApiResult<Vec<Resource>> {
     let mut paths = BTreeSet::new();
     for version in versions {
         let kind = CustomKind::from_definition(definition, &name(version))?;
-        // All versions share one index, so a selectable field of any version is selectable in all versions.
+        // All versions share one index, so a field that is selectable in one version can be selected in all versions.
         paths.extend(kind.selectable_fields().iter().cloned());
         if version["served"] == true {
             kinds.push((name(version), kind));
@@ -93,7 +93,7 @@ pub(super) fn resources(definition: &Value) -> ApiResult<Vec<Resource>> {
         .collect())
 }
 
-/// A hash that changes with the storage version. Clients only compare it.
+/// A hash that changes when the storage version changes. Clients only compare it.
 fn version_hash(group: &str, version: &str, kind: &str) -> String {
     const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let text = format!("{group}/{version}/{kind}");

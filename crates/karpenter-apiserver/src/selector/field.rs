@@ -1,6 +1,6 @@
-//! Field selectors: `metadata.name=web,status.phase!=Running`.
+//! Field selectors such as `metadata.name=web,status.phase!=Running`.
 //!
-//! Only the selectable fields of a kind can be used. Their values are extracted when an object is stored.
+//! A selector can use only the selectable fields of a kind. Their values are extracted when an object is stored.
 //!
 //! Upstream: k8s.io/apimachinery/pkg/fields/selector.go
 
@@ -10,31 +10,31 @@ use serde_json::Value;
 
 use crate::store::Entry;
 
-/// A field that selectors can use.
+/// A field that field selectors can use.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SelectableField {
     pub name: String,
-    /// Alternative paths to the value; the first one with a non-empty value is used.
+    /// Alternative paths to the value. The first path with a value that is not empty is used.
     pub paths: Vec<Vec<String>>,
-    /// The value if all paths are absent or empty.
+    /// The value of the field if no path has a value.
     pub default: String,
 }
 
-/// The error message of a kind for unsupported fields.
+/// How the error message for an unsupported field is worded, which depends on the kind.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum UnsupportedFieldMessage {
-    /// Kinds without selectable fields of their own.
+    /// The wording for kinds that have no selectable fields of their own.
     MetadataOnly,
     Plain,
     Job,
     ResourceSlice,
 }
 
-/// The selectable fields of a kind.
+/// All selectable fields of one kind.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SelectableFields {
     fields: Vec<SelectableField>,
-    /// The names of fields in another version of the kind: (requested, stored).
+    /// Fields that have another name in another version of the kind, as (requested name, stored name).
     aliases: Vec<(String, String)>,
     has_namespace: bool,
     unsupported_message: UnsupportedFieldMessage,
@@ -50,7 +50,7 @@ impl SelectableFields {
         }
     }
 
-    /// The fields of a custom resource, as JSON paths such as `.spec.color`.
+    /// The selectable fields of a custom resource, given as JSON paths such as `.spec.color`.
     pub fn custom(namespaced: bool, paths: &[String]) -> Self {
         let fields = paths
             .iter()
@@ -68,7 +68,7 @@ impl SelectableFields {
         }
     }
 
-    /// The fields of a built-in kind.
+    /// The selectable fields of a built-in kind.
     pub fn builtin(group: &str, version: &str, kind: &str) -> Self {
         let plain = |names: &[&str]| Self {
             fields: names.iter().map(|name| field(name)).collect(),
@@ -130,7 +130,7 @@ impl SelectableFields {
         }
     }
 
-    /// The values of the selectable fields of an object, in the order of the fields.
+    /// The values that an object has in the selectable fields, in the order of these fields.
     pub fn extract(&self, object: &Value) -> Box<[Box<str>]> {
         self.fields
             .iter()
@@ -148,7 +148,7 @@ impl SelectableFields {
 
     fn target(&self, name: &str) -> Result<Target, String> {
         let renamed = self.aliases.iter().find(|(asked, _)| asked == name);
-        // If a field has another name in this version, its stored name is not selectable.
+        // If a field has another name in this version, its name in the stored version cannot be selected.
         let hidden = renamed.is_none()
             && name != "spec.nodeName"
             && self.aliases.iter().any(|(_, stored)| stored == name);
@@ -259,12 +259,12 @@ impl FieldSelector {
         self.terms.is_empty()
     }
 
-    /// The name that the selector requires, if any.
+    /// The name that the selector requires objects to have; `None` if it requires none.
     pub fn name(&self) -> Option<&str> {
         self.required(Target::Name)
     }
 
-    /// The namespace that the selector requires, if any.
+    /// The namespace that the selector requires objects to have; `None` if it requires none.
     pub fn namespace(&self) -> Option<&str> {
         self.required(Target::Namespace)
     }
@@ -285,7 +285,7 @@ impl FieldSelector {
     }
 }
 
-/// Splits at unescaped commas.
+/// Splits a selector at commas that are not escaped.
 fn split_terms(selector: &str) -> Vec<&str> {
     let mut terms = Vec::new();
     let (mut start, mut escaped) = (0, false);

@@ -1,4 +1,4 @@
-//! Label selectors: `app=web,tier in (front,back),!canary,size>3`.
+//! Label selectors such as `app=web,tier in (front,back),!canary,size>3`.
 //!
 //! Upstream: k8s.io/apimachinery/pkg/labels/selector.go
 
@@ -43,7 +43,7 @@ impl Requirement {
     }
 }
 
-/// A parsed label selector. The empty one matches every object.
+/// A parsed label selector. A selector without requirements matches every object.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LabelSelector {
     requirements: Vec<Requirement>,
@@ -98,7 +98,7 @@ impl Token {
         }
     }
 
-    /// In the position of a key or value, `in` and `notin` are ordinary identifiers.
+    /// The token as a word. Where a key or value is expected, `in` and `notin` are ordinary words.
     fn as_word(&self) -> Option<&str> {
         match self {
             Self::In(text) | Self::NotIn(text) | Self::Identifier(text) => Some(text),
@@ -149,7 +149,7 @@ fn scan(selector: &str) -> Vec<Token> {
             rest = &rest[end..];
             continue;
         }
-        // The longest prefix that is an operator.
+        // The operator is the longest prefix that is one.
         let run = rest.find(|letter| !is_special(letter)).unwrap_or(rest.len());
         let mut found = None;
         for end in 1..=run {

@@ -1,4 +1,4 @@
-//! The credentials of a listening server and its clients: certificates and a bearer token.
+//! The credentials of a listening server and of its clients: certificates and a bearer token.
 
 use std::fmt;
 use std::io;
@@ -21,7 +21,8 @@ use tokio_rustls::rustls::{RootCertStore, ServerConfig};
 
 const TOKEN_BYTES: usize = 32;
 
-/// A certificate authority, the server and client certificates that it signed, and a token. All in PEM.
+/// A certificate authority, the certificates for server and client that it signed, and a token. Certificates and keys
+/// are in PEM.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct Credentials {
     pub authority_certificate: String,
@@ -89,8 +90,8 @@ impl Credentials {
         })
     }
 
-    /// Reads the credentials in `file`. If the file does not exist, generates them and writes the file, readable by its
-    /// owner only.
+    /// Reads the credentials from `file`. If the file does not exist, generates credentials and writes them to the
+    /// file, which only its owner can read.
     pub fn load_or_generate(file: &Path, names: &[String]) -> io::Result<Self> {
         match std::fs::read(file) {
             Ok(bytes) => serde_json::from_slice(&bytes).map_err(|error| {
@@ -106,7 +107,7 @@ impl Credentials {
         }
     }
 
-    /// Whether the request carries the bearer token.
+    /// Whether the request has the bearer token.
     pub(super) fn admits(&self, headers: &HeaderMap) -> bool {
         let given = headers.get("authorization").and_then(|value| value.to_str().ok()).unwrap_or_default();
         let (scheme, token) = given.split_once(' ').unwrap_or_default();
@@ -135,7 +136,7 @@ impl Credentials {
     }
 }
 
-/// Compares in constant time, so that the duration does not reveal where the values differ.
+/// Compares two values in constant time, so that the duration does not reveal where they differ.
 fn equal(left: &[u8], right: &[u8]) -> bool {
     left.len() == right.len() && left.iter().zip(right).fold(0, |sum, (a, b)| sum | (a ^ b)) == 0
 }

@@ -37,7 +37,7 @@ async fn shutdown_ends_watches_and_closes_port() {
     let serving = server.serve(loopback(), Security::Plain).await.unwrap();
     let address = serving.address();
     let watching = tokio::spawn(async move { plain_request(address, "/api/v1/nodes?watch=1").await });
-    // Once the server has responded to a request on a later connection, the watch is established.
+    // When the server has responded to a request on a later connection, it has also handled the start of the watch.
     plain_request(address, "/healthz").await;
     serving.shutdown().await;
     let answer = watching.await.unwrap();

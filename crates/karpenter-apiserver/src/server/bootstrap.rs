@@ -1,4 +1,4 @@
-//! The objects that every cluster has from the start: namespaces, priority classes, the Service `kubernetes`.
+//! The objects that every cluster has from the start: namespaces, priority classes and the Service `kubernetes`.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use super::Core;
 use crate::request::{Incoming, Query, Route};
 use crate::verbs;
 
-/// Creates the objects with requests, as a client would.
+/// Creates the objects by requests, as a client would.
 pub(super) fn create_missing(core: &Arc<Core>) {
     for (path, object) in objects() {
         let Route::Resource(target) = Route::parse(path) else { continue };
@@ -24,7 +24,7 @@ pub(super) fn create_missing(core: &Arc<Core>) {
             headers,
             body: Bytes::from(object.to_string()),
         };
-        // After a restart the objects exist already; `AlreadyExists` is ignored.
+        // After a restart the objects exist, and the error `AlreadyExists` is ignored.
         let _ = verbs::handle(core, &incoming, target);
     }
 }

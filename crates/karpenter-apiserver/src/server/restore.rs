@@ -1,4 +1,4 @@
-//! Loads the persisted objects into the store, at the revisions that they had before the restart.
+//! Loads the persisted objects into the store, with the revisions that they had before the restart.
 
 use std::collections::BTreeMap;
 
@@ -11,13 +11,13 @@ use crate::store::{Draft, StorageId};
 const DEFINITIONS: &str = "customresourcedefinitions.apiextensions.k8s.io";
 
 pub(super) fn restore(core: &Core, revision: u64, objects: BTreeMap<(String, String), (u64, Vec<u8>)>) {
-    // CustomResourceDefinitions first: they define the selectable fields of their objects.
+    // CustomResourceDefinitions are loaded first, because they state the selectable fields of other objects.
     let (definitions, others): (Vec<_>, Vec<_>) =
         objects.into_iter().partition(|((storage, _), _)| storage == DEFINITIONS);
     for (object_key, stored) in definitions {
         let definition = restore_object(core, &object_key, &stored);
         core.change_registry(|registry| {
-            // The definition was accepted before the restart, so this cannot fail.
+            // This cannot fail, because the server accepted the CRD before the restart.
             let _ = registry.define(&definition);
         });
     }
@@ -33,7 +33,7 @@ fn restore_object(
     (storage, key): &(String, String),
     (revision, text): &(u64, Vec<u8>),
 ) -> Value {
-    // The checksum of the record matched, so this is JSON that the server encoded.
+    // The checksum of the record is right, so the text is JSON that the server wrote.
     let object: Value = serde_json::from_slice(text).unwrap_or_default();
     let registry = core.registry();
     let resource = registry.all().find(|resource| *resource.storage == **storage);

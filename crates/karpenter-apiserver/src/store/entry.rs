@@ -1,7 +1,7 @@
-//! A stored object: its JSON, and the few fields that selectors and preconditions read.
+//! A stored object: its JSON, and the few fields of it that selectors and preconditions read.
 //!
-//! The JSON is kept inside the watch frame of the write that produced it. A list concatenates the JSON of objects, and
-//! a watch event is encoded once for all watches.
+//! The JSON is stored within the watch frame of the write that produced it. So a list consists of the JSON of its
+//! objects, and a watch event is encoded once for all watches.
 
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
@@ -39,7 +39,7 @@ impl ChangeKind {
 
 const FRAME_TAIL: &[u8] = b"}\n";
 
-/// The watch frame of `object` for a given event type, for events other than that of its write.
+/// The watch frame of `object` for an event type other than that of the object's write.
 pub fn frame_of(kind: ChangeKind, object: &[u8]) -> Bytes {
     let mut frame = Vec::with_capacity(object.len() + 32);
     frame.extend_from_slice(kind.frame_head());
@@ -48,10 +48,10 @@ pub fn frame_of(kind: ChangeKind, object: &[u8]) -> Bytes {
     frame.into()
 }
 
-/// A stored object at one revision.
+/// A stored object as it is at one revision.
 #[derive(Debug)]
 pub struct Entry {
-    /// `namespace/name`, or `name` for cluster-scoped objects. Lists are sorted by it.
+    /// The key: `namespace/name`, or `name` for cluster-scoped objects. Lists are sorted by it.
     key: Box<str>,
     namespace_letters: usize,
     revision: u64,
@@ -60,11 +60,11 @@ pub struct Entry {
     object: Bytes,
     uid: Box<str>,
     labels: Box<[(Box<str>, Box<str>)]>,
-    /// The values of the kind's selectable fields, in their order.
+    /// The values of the kind's selectable fields, in the order of these fields.
     fields: Box<[Box<str>]>,
-    /// The byte range of the value of `metadata.managedFields` in the JSON; empty if there is none.
+    /// Which bytes of the JSON are the value of `metadata.managedFields`; empty if there is none.
     managed_fields: Range<usize>,
-    /// The decoded object, once [`Self::shared_value`] was called.
+    /// The decoded object, if [`Self::shared_value`] was called before.
     decoded: OnceLock<Arc<Value>>,
 }
 
@@ -73,7 +73,7 @@ impl Entry {
         &self.key
     }
 
-    /// Empty for cluster-scoped objects.
+    /// The namespace; empty for cluster-scoped objects.
     pub fn namespace(&self) -> &str {
         &self.key[..self.namespace_letters]
     }
@@ -98,33 +98,34 @@ impl Entry {
         &self.object
     }
 
-    /// The watch frame for an event of type `kind`.
+    /// The watch frame for an event of this type.
     pub fn frame(&self, kind: ChangeKind) -> Bytes {
         if kind == self.kind { self.frame.clone() } else { frame_of(kind, &self.object) }
     }
 
     pub fn value(&self) -> Value {
-        // Stored JSON was encoded by this crate, so decoding cannot fail.
+        // This crate wrote the stored JSON, so decoding it cannot fail.
         serde_json::from_slice(&self.object).unwrap_or(Value::Null)
     }
 
-    /// The JSON of `metadata.managedFields`.
+    /// The JSON of `metadata.managedFields`; `None` if there is none.
     pub fn managed_fields(&self) -> Option<&[u8]> {
         self.object.get(self.managed_fields.clone()).filter(|text| !text.is_empty())
     }
 
-    /// [`Self::value`] without `metadata.managedFields`, which take longest to decode and are rarely needed.
+    /// Like [`Self::value`], but without `metadata.managedFields`, whose decoding takes longest and which are rarely
+    /// needed.
     pub fn value_without_managed_fields(&self) -> Value {
         if self.managed_fields.is_empty() {
             return self.value();
         }
-        // `resourceVersion` follows `managedFields`, so there is a comma.
+        // `resourceVersion` is written after `managedFields`, so there is a comma in between.
         let before = &self.object[..self.managed_fields.start - MANAGED_FIELDS_KEY.len()];
         let after = &self.object[self.managed_fields.end + 1..];
         serde_json::from_slice(&[before, after].concat()).unwrap_or(Value::Null)
     }
 
-    /// [`Self::value`] for objects that writes of other objects read often: namespaces, classes, LimitRanges. The
+    /// Like [`Self::value`], for objects that writes of other objects read often: namespaces, classes, LimitRanges. The
     /// decoded object stays in memory as long as the entry.
     pub fn shared_value(&self) -> Arc<Value> {
         self.decoded.get_or_init(|| Arc::new(self.value())).clone()
@@ -137,7 +138,7 @@ impl Entry {
             .map(|index| self.labels[index].1.as_ref())
     }
 
-    /// A copy of the entry with updated selectable fields; `None` if they did not change.
+    /// A copy of the entry with new values of selectable fields; `None` if they are the same.
     pub(super) fn reindexed(&self, selectable: &SelectableFields) -> Option<Self> {
         let fields = selectable.extract(&self.value());
         (fields != self.fields).then(|| Self {
@@ -160,12 +161,12 @@ impl Entry {
     }
 }
 
-/// An encoded object without resource version, which is assigned at commit.
+/// An encoded object that has no resource version yet; the commit assigns it.
 #[derive(Debug)]
 pub struct Draft {
     key: Box<str>,
     namespace_letters: usize,
-    /// The JSON before the value of the resource version (with its opening quote), and the JSON after it.
+    /// The JSON up to the value of the resource version (including its opening quote), and the JSON after it.
     head: Vec<u8>,
     tail: Vec<u8>,
     managed_fields: Range<usize>,
@@ -179,7 +180,8 @@ impl Draft {
         Self::with_managed_fields(object, selectable, None)
     }
 
-    /// Encodes `object`, which must not have `metadata.managedFields`, with these managed fields given as JSON.
+    /// Encodes `object`, which must not contain `metadata.managedFields`, with the given managed fields, which are
+    /// JSON.
     pub fn with_managed_fields(
         object: &Value,
         selectable: &SelectableFields,
@@ -238,7 +240,7 @@ impl Draft {
     }
 }
 
-/// The key of an object in the store; lists are sorted by it.
+/// The key of an object in the store, by which lists are sorted.
 pub fn key(namespace: &str, name: &str) -> String {
     if namespace.is_empty() { name.to_string() } else { format!("{namespace}/{name}") }
 }
@@ -247,15 +249,15 @@ const MANAGED_FIELDS: &str = "managedFields";
 const MANAGED_FIELDS_KEY: &[u8] = b"\"managedFields\":";
 const REVISION: &str = "resourceVersion";
 
-/// Encodes an object and returns the JSON before the value of `metadata.resourceVersion`, the JSON after it, and the
-/// byte range of `metadata.managedFields`.
+/// Encodes an object. Returns the JSON before the value of `metadata.resourceVersion`, the JSON after it, and the byte
+/// range of `metadata.managedFields`.
 fn encode_around_revision(object: &Value, managed_fields: Option<&[u8]>) -> (Vec<u8>, Vec<u8>, Range<usize>) {
     let (mut head, mut tail) = (Vec::with_capacity(4096), Vec::with_capacity(4096));
     let empty = serde_json::Map::new();
     let top = object.as_object().unwrap_or(&empty);
     let metadata = top.get("metadata").and_then(Value::as_object).unwrap_or(&empty);
     head.push(b'{');
-    // `kind` and `apiVersion` come first, so that lists can omit them.
+    // `kind` and `apiVersion` are written first, so that lists can omit them.
     for key in ["kind", "apiVersion"] {
         if let Some(value) = top.get(key) {
             write_member(&mut head, key, value);

@@ -1,4 +1,4 @@
-//! The recent changes of one kind, oldest first, up to a limit.
+//! The recent changes of one kind, oldest first, up to a maximum number.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -9,22 +9,22 @@ use super::entry::{ChangeKind, Entry};
 #[derive(Debug, Clone)]
 pub struct Event {
     pub kind: ChangeKind,
-    /// The object after the change; for a deletion, its last state at the revision of the deletion.
+    /// The object after the change. For a deletion, this is its last state, with the revision of the deletion.
     pub entry: Arc<Entry>,
     pub previous: Option<Arc<Entry>>,
 }
 
-/// The requested revision is older than the history.
+/// The error that the requested revision is older than the history.
 #[derive(Debug, PartialEq, Eq)]
 pub struct HistoryLost {
-    /// The oldest revision after which all changes are known.
+    /// The oldest revision after which the history has all changes.
     pub oldest: u64,
 }
 
 #[derive(Debug)]
 pub struct History {
     limit: usize,
-    /// Changes after this revision are complete.
+    /// The history has all changes after this revision.
     oldest: u64,
     events: VecDeque<Event>,
 }
@@ -43,7 +43,7 @@ impl History {
         }
     }
 
-    /// The revision of the newest change; if there is none, the revision at which the history starts.
+    /// The revision of the newest change; without changes, the revision at which the history starts.
     pub fn newest(&self) -> u64 {
         self.events.back().map_or(self.oldest, |event| event.entry.revision())
     }
@@ -62,7 +62,7 @@ impl History {
             .collect())
     }
 
-    /// For each key that changed after `revision`, its object at `revision`.
+    /// For each key that changed after `revision`: the object that it had at `revision`.
     pub fn undo_to(&self, revision: u64) -> Result<BTreeMap<Box<str>, Option<Arc<Entry>>>, HistoryLost> {
         if revision < self.oldest {
             return Err(HistoryLost { oldest: self.oldest });

@@ -1,4 +1,4 @@
-//! Parses a JSON body a second time to find what decoding loses: duplicate fields and the order of fields.
+//! Parses a JSON body a second time, to find what decoding loses: duplicate fields and the order of fields.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -8,8 +8,8 @@ use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess,
 use super::{MAX_PROBLEMS, push_field};
 use crate::builtin::{self, FieldType, TypeForm, TypeInfo};
 
-/// Unknown and duplicate fields of a built-in kind in the order of the document, e.g. `unknown field "spec.foo"`. For
-/// other kinds, and for a body that is not JSON, only the errors of [`duplicate_fields`].
+/// Unknown and duplicate fields of a built-in kind in the order of the document, such as `unknown field "spec.foo"`.
+/// For other kinds, and for a body that is not JSON, only what [`duplicate_fields`] finds.
 pub fn body_problems(body: &[u8], group: &str, version: &str, kind: &str) -> Vec<String> {
     match builtin::type_of(group, version, kind) {
         Some(info) => problems(body, Expected::Type(info)),
@@ -17,7 +17,7 @@ pub fn body_problems(body: &[u8], group: &str, version: &str, kind: &str) -> Vec
     }
 }
 
-/// Duplicate fields anywhere in a body, e.g. `duplicate field "spec.foo"`.
+/// Duplicate fields anywhere in a body, such as `duplicate field "spec.foo"`.
 pub fn duplicate_fields(body: &[u8]) -> Vec<String> {
     problems(body, Expected::Anything)
 }
@@ -25,7 +25,7 @@ pub fn duplicate_fields(body: &[u8]) -> Vec<String> {
 fn problems(body: &[u8], expected: Expected) -> Vec<String> {
     let mut found = Found::default();
     let mut deserializer = serde_json::Deserializer::from_slice(body);
-    // Syntax errors are reported when the body is decoded.
+    // Syntax errors are ignored here, because decoding the body reports them.
     let _ = Reader { expected, path: &mut String::new(), found: &mut found }.deserialize(&mut deserializer);
     found.list
 }
@@ -34,9 +34,9 @@ fn problems(body: &[u8], expected: Expected) -> Vec<String> {
 enum Expected {
     Type(&'static TypeInfo),
     Field(&'static FieldType),
-    /// No schema: only duplicate fields are reported.
+    /// A value without a schema; only duplicate fields in it are reported.
     Anything,
-    /// Neither unknown nor duplicate fields below this point are reported.
+    /// A value in which neither unknown nor duplicate fields are reported.
     Ignored,
 }
 

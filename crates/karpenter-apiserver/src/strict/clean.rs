@@ -1,5 +1,5 @@
-//! A fast check that a body of a built-in kind has no decoding errors, which holds for almost all bodies. It does not
-//! report errors.
+//! A fast check whether a body of a built-in kind has no decoding errors, which is so for almost all bodies. It does
+//! not say what the errors are.
 
 use std::fmt;
 
@@ -12,7 +12,7 @@ use super::decode::is_int32;
 use super::time;
 use crate::builtin::{self, FieldType, TypeForm, TypeInfo, canonical_quantity};
 
-/// Whether all fields are known and all values have the types of their fields.
+/// Whether all fields are known and all values have the types that their fields require.
 pub fn is_clean(object: &Value, group: &str, version: &str, kind: &str) -> bool {
     builtin::type_of(group, version, kind).is_some_and(|info| structure(info, object))
 }
@@ -59,7 +59,8 @@ fn named(info: &TypeInfo, value: &Value) -> bool {
     }
 }
 
-/// A JSON value, and whether an object in it has a duplicate field. The last value of a duplicate field is used.
+/// A decoded JSON value, and whether some object in it has a duplicate field. Of duplicate fields, the last value is
+/// used.
 #[derive(Debug)]
 pub struct Document {
     pub value: Value,

@@ -1,4 +1,4 @@
-//! Detects values of the wrong type, and reports them with the error messages of Go's decoder.
+//! Finds values of the wrong type, and reports them with the error messages of Go's decoder.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -8,18 +8,18 @@ use super::{push_field, time};
 use crate::builtin::{self, FieldInfo, FieldType, TypeForm, TypeInfo, canonical_quantity};
 use crate::patch::go_kind;
 
-/// The error of decoding the object into the Go type of its kind; `None` if there is none, or if the kind is not
+/// The error of decoding the object into the Go type of its kind; `None` if there is no error or the kind is not
 /// built-in.
 ///
-/// kube-apiserver reports the first error in the order of the document, this function the first in the order of field
-/// names.
+/// If there are several errors, kube-apiserver reports the first in the order of the document; this function reports
+/// the first in the order of field names.
 pub fn decode_error(object: &Value, group: &str, version: &str, kind: &str) -> Option<String> {
     let info = builtin::type_of(group, version, kind)?;
     let mut position = FieldPosition { owner: info.short_name(), path: String::new() };
     fields(info, object, &mut position).err()
 }
 
-/// A position in the document: the struct that has the field, and the field names that lead to it.
+/// A position in the document: the Go struct that has the field, and the names of the fields that lead to it.
 struct FieldPosition<'position> {
     owner: &'position str,
     path: String,
@@ -28,7 +28,7 @@ struct FieldPosition<'position> {
 impl FieldPosition<'_> {
     fn mismatch(&self, value: &Value, wanted: &str) -> String {
         let kind = match value {
-            // The message contains the number only if the field's type is an integer, i.e. another number would be
+            // The message contains the number only if the field has an integer type, so that another number would be
             // valid.
             Value::Number(number) if matches!(wanted, "int32" | "int64") => format!("number {number}"),
             other => go_kind(other).to_string(),
@@ -148,7 +148,7 @@ fn bytes(value: &Value, position: &FieldPosition<'_>) -> Result<(), String> {
     }
 }
 
-/// The name of a Go struct. Its package is named after the API version.
+/// The name of a Go struct, in a package that is named after the API version.
 fn go_name(info: &TypeInfo) -> String {
     let mut parts = info.name.rsplit('.');
     let name = parts.next().unwrap_or("");

@@ -1,11 +1,11 @@
-//! Validates a time with the error messages of Go's `time.Parse`.
+//! Validates a time, with the error messages of Go's `time.Parse`.
 
 use crate::field::go_quote;
 
 enum Part {
     /// A literal.
     Text(&'static str),
-    /// A fixed number of digits, with the layout element, the valid range, and the name of the element in error
+    /// A fixed number of digits, with the element of the layout, the valid range, and the element's name in error
     /// messages.
     Digits(usize, &'static str, Option<(u32, u32, &'static str)>),
 }
@@ -24,7 +24,7 @@ const PARTS: [Part; 11] = [
     Part::Digits(2, "05", Some((0, 59, "second"))),
 ];
 
-/// `micro`: requires six digits for fractions of a second, as in `metav1.MicroTime`.
+/// Checks a time. `micro` requires six digits for fractions of a second, as in `metav1.MicroTime`.
 pub(super) fn check(text: &str, micro: bool) -> Result<(), String> {
     let layout = if micro { "2006-01-02T15:04:05.000000Z07:00" } else { "2006-01-02T15:04:05Z07:00" };
     let mismatch = |rest: &str, element: &str| {

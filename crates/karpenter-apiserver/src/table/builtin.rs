@@ -1,6 +1,6 @@
-//! The columns of built-in kinds, by group and kind. All versions of a kind have the same columns.
+//! The columns of built-in kinds, by group and kind; all versions of a kind have the same columns.
 //!
-//! Kinds without an entry show their name and creation time, as in kube-apiserver.
+//! As in kube-apiserver, a kind without an entry has columns for name and creation time.
 //!
 //! Upstream: k8s.io/kubernetes/pkg/printers/internalversion/printers.go
 
@@ -21,7 +21,7 @@ pub(super) use pods::row_conditions;
 
 use super::{AGE_DESCRIPTION, Cells, CellsOf, ColumnDefinition, Columns, NAME_DESCRIPTION, age, name_of};
 
-/// A column: name, type, priority.
+/// A column: its name, its type, and its priority.
 type Column = (&'static str, &'static str, i64);
 
 const NAME: Column = ("Name", "string", 0);
@@ -30,7 +30,7 @@ const CONTAINERS: Column = ("Containers", "string", 1);
 const IMAGES: Column = ("Images", "string", 1);
 const SELECTOR: Column = ("Selector", "string", 1);
 
-/// The columns of a kind, and the function that computes the cells.
+/// The columns of a kind, and the function that computes their cells for an object.
 #[derive(Clone, Copy)]
 struct Kind {
     group: &'static str,
@@ -41,7 +41,7 @@ struct Kind {
 
 /// The columns of a kind.
 pub fn builtin_columns(group: &str, _version: &str, kind: &str) -> &'static Columns {
-    // Two groups can have a kind of the same name, e.g. Event.
+    // Kinds in different groups can have the same name, such as Event.
     static KINDS: LazyLock<BTreeMap<&str, Vec<(&str, Columns)>>> = LazyLock::new(|| {
         let mut by_kind: BTreeMap<&str, Vec<(&str, Columns)>> = BTreeMap::new();
         for kind in
@@ -91,7 +91,7 @@ fn name(object: &Value) -> Value {
     Value::from(name_of(object))
 }
 
-/// The age of the object, from its creation time.
+/// How long ago the object was created.
 fn created(object: &Value, now: Timestamp) -> Value {
     Value::from(age(object, "/metadata/creationTimestamp", now))
 }
@@ -100,7 +100,7 @@ fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
     object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// The text at a pointer, or `missing`.
+/// The text at a JSON pointer; `missing` if there is none.
 fn text_or<'a>(object: &'a Value, pointer: &str, missing: &'a str) -> &'a str {
     match text(object, pointer) {
         "" => missing,
@@ -120,7 +120,7 @@ fn list<'a>(object: &'a Value, pointer: &str) -> &'a [Value] {
     object.pointer(pointer).and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
-/// The length of a list or object.
+/// The length of the list or object at a JSON pointer.
 fn count(object: &Value, pointer: &str) -> i64 {
     match object.pointer(pointer) {
         Some(Value::Array(elements)) => elements.len() as i64,
@@ -138,7 +138,7 @@ fn is_deleting(object: &Value) -> bool {
     object.pointer("/metadata/deletionTimestamp").is_some_and(|time| !time.is_null())
 }
 
-/// Whether the first condition of this type is true.
+/// Whether the first condition with this type is true.
 fn condition_is_true(object: &Value, condition_type: &str) -> bool {
     list(object, "/status/conditions")
         .iter()
@@ -146,7 +146,7 @@ fn condition_is_true(object: &Value, condition_type: &str) -> bool {
         .is_some_and(|condition| condition["status"] == "True")
 }
 
-/// Names and images of the containers in a pod spec.
+/// The names and the images of the containers in a pod spec.
 fn containers(object: &Value, pointer: &str) -> [Value; 2] {
     ["name", "image"].map(|field| {
         let texts: Vec<&str> = list(object, pointer)
@@ -157,7 +157,7 @@ fn containers(object: &Value, pointer: &str) -> [Value; 2] {
     })
 }
 
-/// A map of labels as `a=1,b=2`, or `<none>`.
+/// Labels as `a=1,b=2`; `<none>` if there are none.
 fn labels(object: &Value, pointer: &str) -> String {
     let labels = object.pointer(pointer).and_then(Value::as_object).filter(|labels| !labels.is_empty());
     labels.map_or_else(
@@ -172,7 +172,7 @@ fn labels(object: &Value, pointer: &str) -> String {
     )
 }
 
-/// A label selector, sorted by key.
+/// A label selector as text, sorted by key.
 fn selector_text(object: &Value, pointer: &str) -> String {
     let Some(selector) = object.pointer(pointer).filter(|selector| selector.is_object()) else {
         return String::new();
@@ -199,7 +199,7 @@ fn selector_text(object: &Value, pointer: &str) -> String {
     requirements.into_iter().map(|(_, term)| term).collect::<Vec<_>>().join(",")
 }
 
-/// A label selector, or `<none>` if it is empty.
+/// A label selector as text; `<none>` if it is empty.
 fn selector_or_none(object: &Value, pointer: &str) -> String {
     match selector_text(object, pointer) {
         empty if empty.is_empty() => "<none>".to_string(),
@@ -207,7 +207,7 @@ fn selector_or_none(object: &Value, pointer: &str) -> String {
     }
 }
 
-/// Up to `limit` parts, followed by the number of parts that were left out.
+/// At most `limit` of the parts, followed by how many were left out.
 fn with_more(parts: &[String], limit: usize, separator: &str) -> String {
     let shown = parts[..parts.len().min(limit)].join(separator);
     if parts.len() > limit { format!("{shown} + {} more...", parts.len() - limit) } else { shown }

@@ -1,6 +1,6 @@
-//! JSON paths of printer columns: fields, indices, slices, wildcards, recursive descent and simple filters.
+//! The JSON paths of printer columns: fields, indexes, slices, wildcards, recursive descent and simple filters.
 //!
-//! Missing fields select nothing. Unions, template ranges and functions are not supported.
+//! A path to a missing field selects nothing. Unions, template ranges and functions are not supported.
 //!
 //! Upstream: k8s.io/client-go/util/jsonpath
 
@@ -29,7 +29,7 @@ enum Operand {
 #[derive(Debug, Clone, PartialEq)]
 struct Filter {
     left: Operand,
-    /// The comparison of a filter; `None` tests only whether the value exists.
+    /// The comparison that a filter makes; `None` if the filter only checks that the value exists.
     comparison: Option<(&'static str, Operand)>,
 }
 
@@ -38,7 +38,7 @@ struct Filter {
 pub(crate) struct JsonPath(Vec<Step>);
 
 impl JsonPath {
-    /// `None` if kube-apiserver would reject the path.
+    /// Parses a path; `None` if kube-apiserver would reject it.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let mut steps = Vec::new();
         let mut rest = text.trim();
@@ -80,7 +80,7 @@ impl JsonPath {
     }
 }
 
-/// Parses a field name up to the next separator. A backslash escapes the next character.
+/// Parses a field name up to the next separator. A backslash escapes the character after it.
 fn parse_field<'a>(text: &'a str, steps: &mut Vec<Step>) -> Option<&'a str> {
     let mut name = String::new();
     let mut characters = text.char_indices();
@@ -251,7 +251,7 @@ impl Filter {
     }
 }
 
-/// The text of a cell.
+/// The text of a value in a cell.
 pub(crate) fn print(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),

@@ -2,7 +2,7 @@ use serde_json::json;
 
 use super::*;
 
-/// The expected values are those of Go's `duration.HumanDuration`.
+/// The expected values are what Go's `duration.HumanDuration` returns.
 #[test]
 fn durations_are_formatted_as_in_kubectl() {
     const MINUTE: i64 = 60;

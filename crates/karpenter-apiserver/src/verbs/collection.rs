@@ -1,4 +1,4 @@
-//! `deletecollection`: deletes all objects that match a selector.
+//! The verb `deletecollection`: deletes all objects that match a selector.
 
 use serde_json::{Map, json};
 
@@ -19,7 +19,7 @@ impl Call<'_> {
         for entry in snapshot.entries.iter().filter(chosen) {
             match self.delete_object(entry.key(), entry.name(), &options) {
                 Ok(_) => deleted.push(entry.clone()),
-                // Another request deleted the object first.
+                // If another request deleted the object first, this is not an error.
                 Err(failure) if failure.code == 404 => {}
                 Err(failure) => return Err(failure),
             }

@@ -1,4 +1,4 @@
-//! Decoding of request bodies into objects of the kind in the path.
+//! Decodes request bodies into objects of the kind that the path names.
 
 use serde_json::{Value, json};
 
@@ -16,7 +16,7 @@ const FOREIGN_NAMESPACE: &str =
     "the namespace of the provided object does not match the namespace sent on the request";
 
 impl Call<'_> {
-    /// Decodes the body from any supported encoding.
+    /// Decodes the body, in whatever encoding it is, into a JSON value.
     pub(crate) fn body_value(&self) -> ApiResult<Value> {
         self.body_document().map(|document| document.value)
     }
@@ -49,8 +49,8 @@ impl Call<'_> {
         })
     }
 
-    /// Decodes the body as an object of this kind, converted to the storage version. Kind, version and namespace are
-    /// checked, and filled in if they are missing. Also returns warnings.
+    /// Decodes the body into an object of this kind and converts it to the storage version. Kind, version and namespace
+    /// are checked; if they are missing, they are set. Also returns warnings.
     pub(crate) fn body_object(&self, validation: FieldValidation) -> ApiResult<(Value, Vec<String>)> {
         let Document { value: mut object, has_duplicates } = self.body_document()?;
         if object.is_null() {
@@ -69,7 +69,8 @@ impl Call<'_> {
         Ok((convert::to_stored(&self.served, object, &self.resource.api_version()), warnings))
     }
 
-    /// The errors of strict decoding: unknown and duplicate fields. A value of a wrong type is an error in every mode.
+    /// The errors of strict decoding: unknown and duplicate fields. A value of the wrong type is an error in every
+    /// mode.
     fn body_problems(
         &self,
         object: &mut Value,
@@ -92,7 +93,8 @@ impl Call<'_> {
             } else {
                 Vec::new()
             };
-            // kube-apiserver reports unknown fields of metadata first, because it decodes metadata before it prunes.
+            // kube-apiserver reports unknown fields of metadata first, because it decodes the metadata before it prunes
+            // the object.
             let (metadata, others): (Vec<String>, Vec<String>) =
                 custom.kind.prune(object).into_iter().partition(|path| path.starts_with("metadata."));
             problems.extend(metadata.iter().chain(&others).map(|path| unknown(path)));
@@ -115,7 +117,7 @@ impl Call<'_> {
         Box::new(strict::undecodable(&self.served.version, &self.served.kind, why))
     }
 
-    /// Checks and prunes the result of a patch. Returns warnings for fields that the kind does not have.
+    /// Checks and prunes the object that results from a patch. Returns warnings for fields that the kind does not have.
     pub(crate) fn check_patched(
         &self,
         object: &mut Value,
@@ -145,8 +147,8 @@ impl Call<'_> {
         }
     }
 
-    /// [`Self::check_kind`] for the result of a patch. kube-apiserver decodes it as the kind that it names, and reports
-    /// the errors of that kind.
+    /// Like [`Self::check_kind`], for the object that results from a patch. kube-apiserver decodes that object as the
+    /// kind that it names, and reports the errors of that kind.
     pub(crate) fn check_patched_kind(&self, object: &mut Value) -> ApiResult<()> {
         let Err(failure) = self.check_kind(object) else { return Ok(()) };
         if self.resource.custom.is_some() || !object.is_object() {
@@ -164,7 +166,7 @@ impl Call<'_> {
         self.check_kind_is(object, names, self.resource.custom.is_some())
     }
 
-    /// Checks the kind of a body. Missing `apiVersion` and `kind` are filled in.
+    /// Checks the kind of a body; if `apiVersion` or `kind` is missing, sets it.
     pub(crate) fn check_kind_is(
         &self,
         object: &mut Value,
@@ -182,7 +184,7 @@ impl Call<'_> {
             )));
         };
         let expected = group_version(served_group, served_version);
-        // The group, version and kind of the request path are the defaults.
+        // Group, version and kind default to those of the request path.
         let value_or = |field: &str, default: &str| match fields.get(field).and_then(Value::as_str) {
             None | Some("") => default.to_string(),
             Some(text) => text.to_string(),
@@ -227,7 +229,7 @@ impl Call<'_> {
         Ok(())
     }
 
-    /// Checks that name and namespace agree with the path.
+    /// Checks that name and namespace of the object agree with the path.
     pub(crate) fn check_name_and_namespace(&self, object: &mut Value) -> ApiResult<()> {
         let metadata = &mut object["metadata"];
         let namespace = metadata["namespace"].as_str().unwrap_or_default();
@@ -257,7 +259,7 @@ impl Call<'_> {
     }
 }
 
-/// Removes `metadata.namespace` of a cluster-scoped object. kube-apiserver does so without an error.
+/// Removes `metadata.namespace` from a cluster-scoped object; like kube-apiserver, without an error.
 pub(crate) fn clear_namespace(object: &mut Value) {
     if let Some(fields) = object["metadata"].as_object_mut() {
         fields.remove("namespace");
@@ -268,7 +270,7 @@ fn unknown(path: &str) -> String {
     format!("unknown field \"{path}\"")
 }
 
-/// The error if the result of a patch cannot be decoded as an object of the kind.
+/// The error if the object that results from a patch cannot be decoded as an object of the kind.
 pub(crate) fn bad_patch(patched: &Value, why: &str) -> Box<Failure> {
     let error = FieldError::invalid("patch", json!(patched.to_string()), why);
     Box::new(Failure::invalid("", "", "", &[error]))
@@ -286,7 +288,7 @@ fn syntax_error(error: &serde_json::Error, body: &[u8]) -> Box<Failure> {
     bad(format!("couldn't get version/kind; json parse error: {}", go_syntax_error(error, body)))
 }
 
-/// The text of a syntax error, as Go's JSON decoder words it.
+/// The message for a syntax error, as Go's JSON decoder words it.
 pub(crate) fn go_syntax_error(error: &serde_json::Error, body: &[u8]) -> String {
     if error.is_eof() {
         return "unexpected end of JSON input".to_owned();
@@ -310,7 +312,7 @@ pub(crate) fn go_syntax_error(error: &serde_json::Error, body: &[u8]) -> String 
     format!("invalid character '{}' {context}", char::from(character))
 }
 
-/// The start of a body, to be quoted in error messages.
+/// The beginning of a body, which error messages quote.
 fn summary(body: &[u8]) -> String {
     const SHOWN: usize = 30;
     let more = if body.len() > SHOWN { " ..." } else { "" };
@@ -336,14 +338,15 @@ fn strict_kind_name(value: &Value) -> &'static str {
     }
 }
 
-/// The error of decoding `metadata`, if any. kube-apiserver decodes the metadata of custom resources separately.
+/// The error of decoding `metadata`; `None` if there is none. kube-apiserver decodes the metadata of custom resources
+/// separately from the rest.
 fn metadata_error(object: &Value) -> Option<String> {
     let alone = json!({ "metadata": object["metadata"] });
     let why = strict::decode_error(&alone, "", "v1", "ConfigMap")?;
     Some(why.replace("ObjectMeta.metadata.", "ObjectMeta."))
 }
 
-/// Parses YAML. JSON is tried first, because it is valid YAML and its parser is faster.
+/// Parses YAML. JSON is YAML as well, and its parser is faster, so the text is first parsed as JSON.
 pub(crate) fn parse_yaml(body: &[u8]) -> ApiResult<Value> {
     if let Ok(value) = serde_json::from_slice(body) {
         return Ok(value);

@@ -1,7 +1,7 @@
-//! The lifecycle of CustomResourceDefinitions. The kind of a stored definition is served. A definition that is deleted
-//! is removed after all objects of its kind.
+//! The lifecycle of CustomResourceDefinitions. As soon as a CRD is stored, its kind is served. A CRD that is deleted is
+//! removed after all objects of its kind.
 //!
-//! kube-apiserver runs controllers for this lifecycle; this server performs it within the request.
+//! In kube-apiserver, controllers perform this lifecycle; this server performs it within the request.
 //!
 //! Upstream: k8s.io/apiextensions-apiserver/pkg/controller/establish/establishing_controller.go,
 //! k8s.io/apiextensions-apiserver/pkg/controller/finalizer/crd_finalizer.go
@@ -23,7 +23,7 @@ use crate::store::{Draft, Range, StorageId, WriteRefused};
 const DEFINITIONS: &str = "customresourcedefinitions.apiextensions.k8s.io";
 
 impl Call<'_> {
-    /// Sets the status of a stored definition to established, and serves its kind.
+    /// Sets the status of a stored CRD to established, and starts to serve its kind.
     pub(crate) fn establish(&self, name: &str) {
         let storage: StorageId = DEFINITIONS.into();
         loop {
@@ -32,7 +32,7 @@ impl Call<'_> {
             let mut definition = old.clone();
             crd::established_status(&mut definition, self.now);
             if definition != old {
-                // Two writes, as in kube-apiserver: first `NamesAccepted` with `Established=False`, then
+                // As in kube-apiserver, there are two writes: first `NamesAccepted` with `Established=False`, then
                 // `Established=True`.
                 let mut revision = entry.revision();
                 let mut steps = vec![definition.clone()];
@@ -57,7 +57,7 @@ impl Call<'_> {
                 definition = before;
             }
             self.core.change_registry(|registry| {
-                // The definition passed validation, so this cannot fail.
+                // This cannot fail, because the CRD passed validation.
                 let _ = registry.define(&definition);
             });
             self.core.reindex(&definition);
@@ -71,8 +71,8 @@ impl Call<'_> {
         apply::record_update(Some(old), new, self.shape(), "kube-apiserver", &version, "status", self.now);
     }
 
-    /// Handles the consequences of removing an object: the kind of a removed definition is no longer served, and a
-    /// terminating definition is removed after the last object of its kind.
+    /// Does what follows from removing an object: if it is a CRD, its kind is no longer served; if it is the last
+    /// object of a kind whose CRD is terminating, the CRD is removed.
     pub(crate) fn after_removal(&self, object: &Value) {
         if self.resource.is_definition() {
             let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
@@ -85,8 +85,7 @@ impl Call<'_> {
         }
     }
 
-    /// Deletes all objects of a kind whose definition is being deleted. The definition is removed after the last of
-    /// them.
+    /// Deletes all objects of a kind whose CRD is being deleted. When the last of them is gone, the CRD is removed.
     pub(crate) fn remove_instances(&self, definition: &str) {
         let Some(entry) = self.core.store.get(&DEFINITIONS.into(), definition) else { return };
         let object = entry.value();
@@ -117,12 +116,12 @@ impl Call<'_> {
                 watch: false,
             };
             let call = self.with(resource.clone(), path);
-            // Another request may have deleted the object already; that is not an error.
+            // If another request deleted the object in the meantime, this is not an error.
             let _ = call.delete_object(entry.key(), entry.name(), &DeleteOptions::default());
         }
     }
 
-    /// Removes a definition that is being deleted, if no object of its kind is left.
+    /// Removes a CRD that is being deleted if there are no more objects of its kind.
     fn finish_definition(&self, name: &str) {
         let storage: StorageId = DEFINITIONS.into();
         loop {
@@ -173,7 +172,7 @@ impl Call<'_> {
     }
 }
 
-/// The status between `NamesAccepted` and `Established`: reason `Installing`.
+/// The status of a CRD whose names are accepted and that is not established yet, with reason `Installing`.
 fn with_installing_status(definition: &Value) -> Value {
     let mut definition = definition.clone();
     for condition in definition["status"]["conditions"].as_array_mut().into_iter().flatten() {
@@ -186,7 +185,7 @@ fn with_installing_status(definition: &Value) -> Value {
 }
 
 impl Core {
-    /// Updates the selectable fields of stored objects after their definition changed.
+    /// Updates the selectable fields of stored objects after their CustomResourceDefinition changed.
     pub(crate) fn reindex(&self, definition: &Value) {
         let text = |pointer: &str| definition.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
         let registry = self.registry();

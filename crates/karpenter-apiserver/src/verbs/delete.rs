@@ -1,5 +1,5 @@
-//! `delete`: preconditions, grace periods, finalizers and the propagation policy. The garbage collector deletes
-//! dependents.
+//! The verb `delete`: preconditions, grace periods, finalizers and the propagation policy. Dependents are deleted by
+//! the garbage collector.
 //!
 //! Upstream: k8s.io/apiserver/pkg/registry/rest/delete.go, k8s.io/apiserver/pkg/registry/generic/registry/store.go
 
@@ -26,12 +26,12 @@ const JOB_WARNING: &str = "child pods are preserved by default when jobs are del
                            this warning";
 const ORPHAN: &str = "orphan";
 const FOREGROUND: &str = "foregroundDeletion";
-/// The finalizer of a definition while objects of its kind exist.
+/// The finalizer that a CRD has while there are objects of its kind.
 pub(crate) const CUSTOM_CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
 
 /// The result of a delete request.
 pub(crate) struct Deletion {
-    /// The current object, or its last state if it was removed.
+    /// The object as it is now, or, if it was removed, its last state.
     pub(crate) written: Written,
     pub(crate) gone: bool,
 }
@@ -71,7 +71,7 @@ impl Call<'_> {
         DeleteOptions::from_object(&body)
     }
 
-    /// Most kinds respond to a delete request with a `Status`, some with the object.
+    /// Whether the response to a delete request is the object; for most kinds, it is a `Status`.
     fn returns_deleted_object(&self) -> bool {
         match self.resource.group.as_str() {
             "" => matches!(
@@ -166,7 +166,7 @@ impl Call<'_> {
             Grace::Seconds(seconds) => Some(seconds),
         };
         if !self.resource.is("", "Event") {
-            // Job and ReplicationController orphan their dependents by default.
+            // By default, deleting a Job or ReplicationController orphans its dependents.
             let orphans = self.resource.is("batch", "Job") || self.resource.is("", "ReplicationController");
             set_finalizers(&mut object, &dependents_finalizers(&old, options, orphans));
         }
@@ -178,7 +178,7 @@ impl Call<'_> {
             }
             Some(seconds) if waits || seconds > 0 => self.store_terminating(entry, &old, object, options),
             Some(_) if !options.dry_run => {
-                // The object is first stored with its deletion timestamp, so that the `DELETED` event contains it.
+                // The object is first stored with its deletion timestamp, because the `DELETED` event must contain it.
                 let marked = self.store_terminating(entry, &old, object, options)?;
                 match marked.written {
                     Written::Stored(entry) => self.remove(&entry, &self.load(&entry), options),
@@ -189,7 +189,7 @@ impl Call<'_> {
         }
     }
 
-    /// Stores the object with its deletion timestamp, if it differs from the stored one.
+    /// Stores the object with its deletion timestamp, unless the stored object has it.
     fn store_terminating(
         &self,
         entry: &Arc<Entry>,
@@ -223,7 +223,7 @@ impl Call<'_> {
         Ok(Deletion { written, gone: true })
     }
 
-    /// Sets the deletion timestamp and grace period of a pod. A second delete request can only shorten the grace
+    /// Sets the deletion timestamp and the grace period of a pod. A further delete request can only shorten the grace
     /// period.
     fn begin_grace(&self, object: &mut Value, options: &DeleteOptions) -> Grace {
         if !self.resource.is("", "Pod") {
@@ -319,9 +319,9 @@ impl Call<'_> {
 }
 
 enum Grace {
-    /// The object is removed at once: its kind has no grace period, or the grace period is over.
+    /// The object is removed at once, because its kind has no grace period or the grace period is over.
     None,
-    /// The object is already terminating, and the request does not shorten the grace period.
+    /// The object is terminating, and the request does not shorten its grace period.
     Pending,
     Seconds(i64),
 }
@@ -353,7 +353,8 @@ fn set_finalizers(object: &mut Value, names: &[String]) {
     }
 }
 
-/// The finalizers of the object, with `orphan` or `foregroundDeletion` as the propagation policy requires.
+/// The finalizers that the object must have, including `orphan` or `foregroundDeletion` if the propagation policy
+/// requires them.
 fn dependents_finalizers(object: &Value, options: &DeleteOptions, orphans_by_default: bool) -> Vec<String> {
     let had = |name: &str| finalizers(object).any(|finalizer| finalizer == name);
     let (orphan, foreground) = match (options.orphan_dependents, options.propagation_policy.as_deref()) {

@@ -1,7 +1,8 @@
-//! The `eviction` subresource: checks the PodDisruptionBudget of a pod, charges it, then deletes the pod.
+//! The `eviction` subresource: checks the PodDisruptionBudget of a pod, decrements the disruptions that it allows, then
+//! deletes the pod.
 //!
-//! The budget is changed first, then the pod. If the pod changes concurrently after the budget was charged, only the
-//! write of the pod is retried, so that the budget is charged once.
+//! The budget is written before the pod. If the pod changed after the budget was written, only the write of the pod is
+//! retried, so that the budget is decremented only once.
 //!
 //! Upstream: k8s.io/kubernetes/pkg/registry/core/pod/storage/eviction.go
 
@@ -17,7 +18,7 @@ use crate::options::{DeleteOptions, WriteOptions};
 use crate::status::ApiResult;
 use crate::store::WriteRefused;
 
-/// The field manager of budget updates: kube-apiserver updates budgets as a client of itself.
+/// The field manager of budget updates, which kube-apiserver makes as a client of itself.
 const MANAGER: &str = "kube-apiserver";
 
 impl Call<'_> {
@@ -48,8 +49,7 @@ impl Call<'_> {
                     },
                 };
                 if marked {
-                    // The condition was just added to the pod, so its resource version differs from the one in the
-                    // decision.
+                    // The pod has just got the condition, so its resource version is no longer the one in the decision.
                     delete_options.resource_version = None;
                 }
             }
@@ -58,7 +58,7 @@ impl Call<'_> {
         }
     }
 
-    /// Stores the status of the budget. Returns false if the budget changed since it was read.
+    /// Stores the new status of the budget. Returns false if the budget was changed after it was read.
     fn charge_budget(&self, budget: &Value) -> ApiResult<bool> {
         let Some(budgets) = self.registry.any_version("policy", "poddisruptionbudgets").cloned() else {
             return Ok(false);
@@ -82,14 +82,14 @@ impl Call<'_> {
         }
     }
 
-    /// Sets the condition `DisruptionTarget` of the pod after its budget was charged. Returns false if there was
-    /// nothing to set.
+    /// Gives the pod the condition `DisruptionTarget`, after its budget was decremented. Returns false if the pod has
+    /// the condition.
     fn mark_pod_evicted(&self, charged: &Value, eviction: &Value) -> ApiResult<bool> {
         loop {
             let entry = self.stored()?;
             let pod = self.load(&entry);
             if pod["metadata"]["uid"] != charged["metadata"]["uid"] {
-                // The pod was deleted concurrently, and a new pod has its name.
+                // The pod was deleted in the meantime, and a new pod has its name.
                 return Err(self.not_found());
             }
             let Some(marked) = admission::mark_evicted(&pod, eviction, self.now)? else { return Ok(false) };
@@ -99,7 +99,7 @@ impl Call<'_> {
         }
     }
 
-    /// Stores the pod if its resource version is still current. Returns false if it is not.
+    /// Stores the pod if its resource version is still current; returns false if it is not.
     fn store_pod(&self, pod: &Value) -> ApiResult<bool> {
         let revision = pod["metadata"]["resourceVersion"].as_str().and_then(|text| text.parse().ok());
         let Some(revision) = revision else { return Ok(false) };

@@ -1,4 +1,4 @@
-//! `list`: consistent snapshots of the current or an earlier revision, with pagination.
+//! The verb `list`: consistent snapshots of the current or an earlier revision, with pagination.
 
 use std::sync::Arc;
 
@@ -33,7 +33,7 @@ impl Call<'_> {
         let total = entries.len();
         let mut metadata = Map::new();
         metadata.insert("resourceVersion".into(), json!(revision.to_string()));
-        // kube-apiserver answers requests with resource version 0 from its cache and ignores the limit.
+        // kube-apiserver reads lists with resource version 0 from its cache and ignores the limit.
         let limit = if options.resource_version == "0" { 0 } else { options.limit };
         let mut more_after = None;
         if limit > 0 {
@@ -60,8 +60,8 @@ impl Call<'_> {
                 metadata.insert("remainingItemCount".into(), json!(total - limit));
             }
         }
-        // In kube-apiserver, lists of built-in namespaced kinds have `items: null`, not `[]`, if the selector matched
-        // none of the objects.
+        // As in kube-apiserver, lists of built-in namespaced kinds have `items: null` instead of `[]` if there are
+        // objects and the selector matches none.
         let of_namespaces = self.served.custom.is_none() && self.served.namespaced;
         if total > 0 && entries.is_empty() && of_namespaces {
             let (kind, api_version) = match self.format {
@@ -119,7 +119,7 @@ impl Call<'_> {
         Err(Box::new(failure))
     }
 
-    /// Keys in continue tokens are relative to the namespace of the request.
+    /// The prefix that is removed from keys in continue tokens: they are relative to the namespace of the request.
     fn key_prefix(&self) -> String {
         if self.path.namespace.is_empty() { String::new() } else { format!("{}/", self.path.namespace) }
     }
@@ -132,7 +132,7 @@ impl Call<'_> {
 
     fn decode_token(&self, token: &str) -> ApiResult<(String, i64)> {
         let invalid = |why: &str| bad(format!("invalid continue token: {why}"));
-        // The offset in Go's error message: the start of the group of four characters that cannot be decoded.
+        // The offset that Go's error message states: the start of the group of four characters that cannot be decoded.
         let illegal = |_| {
             let stopped = token.len() / 4 * 4;
             invalid(&format!("continue key is not valid: illegal base64 data at input byte {stopped}"))

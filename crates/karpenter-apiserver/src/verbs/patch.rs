@@ -1,4 +1,4 @@
-//! `patch`: JSON patch, merge patch, strategic merge patch and server-side apply.
+//! The verb `patch`: JSON patch, merge patch, strategic merge patch and server-side apply.
 //!
 //! Upstream: k8s.io/apiserver/pkg/endpoints/handlers/patch.go
 
@@ -38,7 +38,7 @@ impl Call<'_> {
         let body = &self.incoming.body;
         let patch = serde_json::from_slice(body)
             .map_err(|error| bad(format!("error decoding patch: {}", go_syntax_error(&error, body))))?;
-        // Most patches do not contain `managedFields`. For those, the stored managed fields are not decoded.
+        // Most patches do not touch `managedFields`. For these, the stored managed fields are not decoded.
         let mut skips_managed_fields = self.resource.custom.is_none()
             && self.presents_as_stored()
             && matches!(kind, PatchKind::Merge | PatchKind::Strategic)
@@ -52,7 +52,7 @@ impl Call<'_> {
             };
             let (new, warnings) = match self.patched(kind, &old, &patch, &options) {
                 Ok(patched) => patched,
-                // Error messages quote the whole object, so the patch is repeated with managed fields.
+                // Error messages quote the whole object, so the patch is applied again with the managed fields decoded.
                 Err(_) if skips_managed_fields => {
                     skips_managed_fields = false;
                     continue;
@@ -95,8 +95,8 @@ impl Call<'_> {
             return Ok(());
         }
         if self.resource.custom.is_none() {
-            // kube-apiserver reports these errors twice for built-in kinds: once in the generic validation, once in
-            // that of the kind.
+            // For built-in kinds kube-apiserver reports these errors twice: in the generic validation and in that of
+            // the kind.
             errors.extend_from_within(..);
         }
         Err(Box::new(Failure::invalid(&self.resource.group, &self.resource.kind, self.name(), &errors)))
@@ -120,7 +120,8 @@ impl Call<'_> {
         }
     }
 
-    /// Applies the patch to the object in its served version. Returns the result in the storage version, and warnings.
+    /// Applies the patch to the object in its served version. Returns the resulting object in the storage version, and
+    /// warnings.
     fn patched(
         &self,
         kind: PatchKind,
@@ -198,7 +199,8 @@ impl Call<'_> {
             let (Some(entry), Some(live)) = (entry, live) else {
                 match self.store_new(merged, Ownership::AsGiven, options.dry_run) {
                     Ok(written) => return Ok(self.reply_written(201, &written)),
-                    // Another request created the object concurrently. Apply to that object.
+                    // Another request has created the object in the meantime, so the configuration is applied to that
+                    // object.
                     Err(failure) if failure.reason == "AlreadyExists" && !options.dry_run => continue,
                     Err(failure) => return Err(failure),
                 }
@@ -212,7 +214,7 @@ impl Call<'_> {
         }
     }
 
-    /// Checks the fields and types of an applied object. Unknown fields are rejected, whatever `fieldValidation` is.
+    /// Checks the fields and types of an applied object. Unknown fields are errors, whatever `fieldValidation` says.
     fn check_applied_fields(&self, applied: &Value) -> ApiResult<()> {
         apply::check_applied(applied, self.served_shape())?;
         if self.resource.custom.is_some() {
@@ -225,7 +227,7 @@ impl Call<'_> {
         }
     }
 
-    /// Checks that an applied object names its kind, and that name and namespace agree with the path.
+    /// Checks that an applied object states its kind, and that its name and namespace agree with the path.
     fn check_applied(&self, applied: &mut Value) -> ApiResult<()> {
         if !applied.is_object() {
             return Err(bad("error decoding YAML: the body is not an object"));
@@ -262,7 +264,8 @@ fn contains(text: &[u8], part: &[u8]) -> bool {
     text.windows(part.len()).any(|window| window == part)
 }
 
-/// Applies a patch that depends on the object alone. `PatchKind::Apply` is handled by `server_side_apply`.
+/// Applies a patch whose result depends only on the object. `PatchKind::Apply` is handled by `server_side_apply`
+/// instead.
 pub(crate) fn apply_patch(
     kind: PatchKind,
     current: &Value,

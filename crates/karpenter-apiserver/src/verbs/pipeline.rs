@@ -1,6 +1,6 @@
-//! The pipeline of a write: defaults, managed fields, admission, validation, commit.
+//! The steps of a write: defaults, managed fields, admission, validation, commit.
 //!
-//! Every verb that creates or updates an object uses it.
+//! Every verb that creates or updates an object takes these steps.
 //!
 //! Upstream: k8s.io/apiserver/pkg/registry/rest/create.go, k8s.io/apiserver/pkg/registry/rest/update.go
 
@@ -24,7 +24,7 @@ use crate::shape::Shape;
 use crate::status::{ApiResult, Failure};
 use crate::store::{Draft, Entry, Range, WriteRefused, key};
 
-/// Read access of admission to the store.
+/// Lets admission read objects in the store.
 pub(crate) struct StoreLookup<'a>(pub(crate) &'a Core);
 
 impl Lookup for StoreLookup<'_> {
@@ -50,9 +50,9 @@ impl Lookup for StoreLookup<'_> {
 pub(crate) enum Written {
     /// Stored, or unchanged.
     Stored(Arc<Entry>),
-    /// The write completed a deletion. This is the last state of the object.
+    /// The write removed the last finalizer of a terminating object, which was then deleted; this is its last state.
     Deleted(Arc<Entry>),
-    /// The object for the response, which is not stored: a dry run, or a write that completed a deletion.
+    /// The object for the response. It is not stored, because the write was a dry run or completed a deletion.
     ResponseOnly(Value),
 }
 
@@ -68,7 +68,7 @@ impl Written {
 /// Why an update was not stored.
 pub(crate) enum UpdateError {
     Rejected(Box<Failure>),
-    /// The stored object changed concurrently.
+    /// Another request changed the stored object in the meantime.
     Conflict,
 }
 
@@ -78,15 +78,15 @@ impl From<Box<Failure>> for UpdateError {
     }
 }
 
-/// How the fields of a write are recorded in `metadata.managedFields`.
+/// How `metadata.managedFields` changes with a write.
 #[derive(Clone, Copy)]
 pub(crate) enum Ownership<'a> {
-    /// Changed fields are recorded for this manager.
+    /// The changed fields are recorded as owned by this manager.
     Manager(&'a str),
-    /// As `Manager`, for objects that were decoded without `managedFields`: the stored managed fields are updated as
-    /// JSON. For built-in kinds in their storage version only.
+    /// Like `Manager`, for objects that were decoded without `managedFields`: the stored managed fields are changed as
+    /// JSON. This works only for built-in kinds in their storage version.
     ManagerEncoded(&'a str),
-    /// The object has its final `managedFields` already, e.g. after server-side apply.
+    /// The object already has its final `managedFields`, as after server-side apply.
     AsGiven,
 }
 
@@ -111,7 +111,7 @@ impl Call<'_> {
         }
     }
 
-    /// Decodes a stored object in the version of [`Self::resource`].
+    /// Decodes a stored object, in the version that [`Self::resource`] has.
     pub(crate) fn load(&self, entry: &Entry) -> Value {
         let mut object = entry.value();
         if self.resource.conversion == Conversion::ApiVersion {
@@ -140,7 +140,7 @@ impl Call<'_> {
         }
     }
 
-    /// Normalizes the object as decoding and encoding in Go does, and applies defaults.
+    /// Normalizes the object as Go does by decoding and encoding it, and applies defaults.
     pub(crate) fn normalise(&self, object: &mut Value) {
         let (group, version, kind) = (&self.resource.group, &self.resource.version, &self.resource.kind);
         if let Some(custom) = &self.resource.custom {
@@ -162,7 +162,7 @@ impl Call<'_> {
             apply::record_update(old, new, self.shape(), manager, &version, subresource, self.now);
             return;
         }
-        // Managed fields refer to the version of the request.
+        // Managed fields refer to the version in which the request was made.
         let old = old.map(|old| convert::from_stored(&self.served, old.clone()));
         let mut shown = convert::from_stored(&self.served, new.clone());
         let shape = self.served_shape();
@@ -176,7 +176,7 @@ impl Call<'_> {
         }
     }
 
-    /// [`Self::record`] for a new object. For the result see [`apply::record_create`].
+    /// Like [`Self::record`], for a new object; [`apply::record_create`] documents the result.
     fn record_new(&self, object: &mut Value, manager: &str) -> Option<Vec<u8>> {
         if self.is_converted() {
             self.record(None, object, Ownership::Manager(manager));
@@ -206,7 +206,7 @@ impl Call<'_> {
         )
     }
 
-    /// Whether the fields of the served version differ from those of the storage version.
+    /// Whether the served version has other fields than the storage version.
     pub(crate) fn is_converted(&self) -> bool {
         matches!(self.served.conversion, Conversion::Event | Conversion::Autoscaler)
     }
@@ -215,12 +215,12 @@ impl Call<'_> {
         if errors.is_empty() {
             return Ok(());
         }
-        // Core Events and those of `events.k8s.io` are one kind; errors name the core group.
+        // Core Events and those of `events.k8s.io` are the same kind; error messages name the core group.
         let group = if self.resource.is("events.k8s.io", "Event") { "" } else { &self.resource.group };
         Err(Box::new(Failure::invalid(group, &self.resource.kind, name, errors)))
     }
 
-    /// Stores a new object after all checks.
+    /// Runs all checks on a new object, then stores it.
     pub(crate) fn store_new(
         &self,
         mut object: Value,
@@ -239,7 +239,7 @@ impl Call<'_> {
         }
         self.normalise(&mut object);
         if let Some(metadata) = object["metadata"].as_object_mut() {
-            // Clients cannot set these fields, so they do not own them.
+            // Clients cannot set these fields, so no manager owns them.
             metadata.remove("deletionTimestamp");
             metadata.remove("deletionGracePeriodSeconds");
         }
@@ -251,13 +251,14 @@ impl Call<'_> {
         };
         let given = object["metadata"]["name"].as_str().unwrap_or_default().to_string();
         admission::admit(&self.operation(Verb::Create, &given, None), &mut object, &StoreLookup(self.core))?;
-        // Name and uid must be set first: the selector of a Job contains its uid, and its pod labels contain its name.
+        // Name and uid must be set before: the selector of a Job contains its uid, and its pod labels contain its name.
         self.set_system_metadata(&mut object);
         let name = object["metadata"]["name"].as_str().unwrap_or_default().to_string();
         match &resource.custom {
             Some(custom) => {
                 admission::prepare_custom_create(&mut object, custom.kind.has_status());
-                // The status was reset; set its defaults again, as reading from storage does in kube-apiserver.
+                // The status was reset, so its defaults are applied again, as kube-apiserver does when it reads the
+                // object from storage.
                 custom.kind.default(&mut object);
             }
             None => admission::prepare_create(group, version, kind, &mut object, self.now),
@@ -329,7 +330,7 @@ impl Call<'_> {
         }
     }
 
-    /// Replaces the object in `entry` (decoded as `old`) by `new` after all checks.
+    /// Runs all checks on `new`, then stores it in place of the object in `entry`, which `old` is the decoded form of.
     pub(crate) fn store_changed(
         &self,
         entry: &Arc<Entry>,
@@ -404,7 +405,7 @@ impl Call<'_> {
         if !gone && is_same {
             return Ok(Written::Stored(entry.clone()));
         }
-        // Managed fields that were not decoded are stored as JSON.
+        // If the managed fields were not decoded, their JSON is stored.
         let records = encoded.and_then(|encoded| match encoded.text {
             Some(text) => Some(Cow::Owned(text)),
             None => entry.managed_fields().map(Cow::Borrowed),
@@ -417,7 +418,7 @@ impl Call<'_> {
         }
         let store = &self.core.store;
         let written = if gone {
-            // The `DELETED` event has the object that was stored last; the response has the updated object.
+            // The `DELETED` event contains the object as it was stored last; the response contains the updated object.
             let last = self.draft(&self.load(entry));
             store.delete(&resource.storage, entry.revision(), last).map(|_| Written::ResponseOnly(new))
         } else {
@@ -438,7 +439,7 @@ impl Call<'_> {
         }
     }
 
-    /// Whether a terminating object has no finalizers and no grace period left, so that it is to be removed.
+    /// Whether a terminating object has neither finalizers nor a grace period left, so that it must be removed.
     fn deletion_is_complete(&self, object: &Value) -> bool {
         let is_empty = |list: &Value| list.as_array().is_none_or(Vec::is_empty);
         let metadata = &object["metadata"];
@@ -450,7 +451,7 @@ impl Call<'_> {
     }
 }
 
-/// Sets generation and `status.storedVersions` of a new definition.
+/// Sets the generation and `status.storedVersions` of a new CustomResourceDefinition.
 fn prepare_definition(definition: &mut Value) {
     definition["metadata"]["generation"] = json!(1);
     let versions = definition["spec"]["versions"].as_array().into_iter().flatten();
@@ -461,7 +462,7 @@ fn prepare_definition(definition: &mut Value) {
     definition["status"]["storedVersions"] = json!(stored);
 }
 
-/// Resets the metadata fields that updates cannot change.
+/// Resets those metadata fields that an update cannot change.
 fn keep_system_metadata(new: &mut Value, old: &Value) {
     for field in ["creationTimestamp", "uid", "deletionTimestamp", "deletionGracePeriodSeconds", "generation"]
     {
@@ -477,7 +478,7 @@ fn keep_system_metadata(new: &mut Value, old: &Value) {
     }
 }
 
-/// Compares two objects without the times in `metadata.managedFields`.
+/// Whether two objects are equal, ignoring the times in `metadata.managedFields`.
 fn equal_except_times(new: &Value, old: &Value) -> bool {
     equal_except(new, old, &["metadata", "managedFields"], &|new, old| {
         let (Value::Array(new), Value::Array(old)) = (new, old) else { return new == old };
@@ -486,7 +487,7 @@ fn equal_except_times(new: &Value, old: &Value) -> bool {
     })
 }
 
-/// Compares two values; the parts at `path` are compared with `equal`. An absent part is null.
+/// Whether two values are equal, where the parts at `path` are compared by `equal`. An absent part counts as null.
 fn equal_except(left: &Value, right: &Value, path: &[&str], equal: &dyn Fn(&Value, &Value) -> bool) -> bool {
     let [name, rest @ ..] = path else { return equal(left, right) };
     let (Value::Object(left), Value::Object(right)) = (left, right) else { return left == right };

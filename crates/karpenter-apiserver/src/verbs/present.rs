@@ -1,4 +1,4 @@
-//! The representation of objects in responses: as stored, converted, metadata only, or as a table.
+//! How responses represent objects: as stored, converted, reduced to metadata, or as a table.
 //!
 //! Upstream: k8s.io/apiserver/pkg/endpoints/handlers/response.go
 
@@ -18,7 +18,7 @@ use crate::table::{self, Columns, IncludeObject};
 use crate::watch::Transform;
 
 impl Call<'_> {
-    /// Whether the stored JSON can be sent without conversion.
+    /// Whether the stored JSON can be sent as it is.
     pub(crate) fn presents_as_stored(&self) -> bool {
         self.served.conversion == Conversion::None
     }
@@ -27,7 +27,7 @@ impl Call<'_> {
         convert::from_stored(&self.served, entry.value())
     }
 
-    /// A response with the object in the requested representation.
+    /// A response that contains the object in the representation that the client requested.
     pub(crate) fn reply_object(&self, code: u16, object: &Value) -> Reply {
         match self.format {
             Format::Metadata => Reply::json(code, &partial_metadata(object)),
@@ -84,8 +84,8 @@ impl Call<'_> {
         Reply::json(code, &rendered)
     }
 
-    /// The transform of a watch with tables: each event is a table with one row. Only the first table has column
-    /// definitions.
+    /// The transform for a watch that requests tables: each event is a table with one row, and only the first has
+    /// column definitions.
     pub(crate) fn table_transform(&self, version: &'static str) -> ApiResult<Transform> {
         let served: Arc<Resource> = self.served.clone();
         let clock = self.core.clock.clone();
@@ -106,7 +106,7 @@ impl Call<'_> {
     }
 }
 
-/// Sets the version of a table. `v1` and `v1beta1` have the same fields.
+/// Sets the version of a table, whose fields are the same in `v1` and `v1beta1`.
 fn set_version(table: &mut Value, version: &str) {
     if version == "meta.k8s.io/v1" {
         return;

@@ -12,7 +12,8 @@ use crate::status::{ApiResult, Failure};
 use crate::store::{Range, key};
 use crate::watch::{self, Transform, WatchRequest};
 
-/// kube-apiserver chooses a random timeout between 30 and 60 minutes.
+/// How long a watch lasts if the client states no timeout; kube-apiserver chooses a random time between 30 and 60
+/// minutes.
 const WATCH_TIMEOUT_DEFAULT: Duration = Duration::from_secs(45 * 60);
 
 impl Call<'_> {
@@ -30,7 +31,7 @@ impl Call<'_> {
         Selector::parse(query.get("labelSelector"), query.get("fieldSelector"), &self.served.selectable)
     }
 
-    /// The smallest range of keys that covers path and selector.
+    /// The smallest range of keys that has all objects of the path that the selector can match.
     pub(crate) fn range(&self, selector: &Selector) -> Range {
         let mut range = Range { namespace: self.path.namespace.clone(), key: None, after: None };
         let name =

@@ -1,5 +1,5 @@
-//! Review kinds (`SelfSubjectAccessReview`, `TokenReview`, …). The response has the result; nothing is stored. Every
-//! request is allowed.
+//! Review kinds (`SelfSubjectAccessReview`, `TokenReview`, …): the response contains the result, and nothing is stored.
+//! Every request is allowed.
 
 use serde_json::{Value, json};
 
@@ -13,7 +13,7 @@ use crate::status::{ApiResult, Failure};
 const USER: &str = "kubernetes-admin";
 
 impl Call<'_> {
-    /// The response if the kind is a review; `None` for all other kinds.
+    /// The response to a review; `None` if the kind is not a review.
     pub(crate) fn review(&self) -> ApiResult<Option<Reply>> {
         let group = self.resource.group.as_str();
         if group != "authorization.k8s.io" && group != "authentication.k8s.io" {

@@ -1,7 +1,7 @@
-//! The `scale` subresource: the number of replicas of an object as a `Scale`.
+//! The `scale` subresource: represents the number of replicas of an object as a `Scale`.
 //!
-//! The `Scale` is computed from the object for each request. Writes patch, apply or replace the `Scale`; only its
-//! number of replicas is written to the object.
+//! The `Scale` is computed from the object for each request. A write changes the `Scale`; then only its number of
+//! replicas is written to the object.
 //!
 //! Upstream: k8s.io/apiextensions-apiserver/pkg/registry/customresource/etcd.go
 
@@ -27,7 +27,7 @@ const VERSION: &str = "v1";
 const KIND: &str = "Scale";
 const API_VERSION: &str = "autoscaling/v1";
 
-/// The requested change of a scale.
+/// How the request changes the `Scale`.
 enum Change {
     Replace(Value),
     Patch(PatchKind, Value),
@@ -79,7 +79,7 @@ impl Call<'_> {
         }
     }
 
-    /// Decodes the body. Also returns warnings.
+    /// Decodes the requested change from the body. Also returns warnings.
     fn requested_change(
         &self,
         patch_kind: Option<PatchKind>,
@@ -133,7 +133,7 @@ impl Call<'_> {
         }
     }
 
-    /// The scale after the change, with its managed fields.
+    /// The `Scale` after the change, including its managed fields.
     fn changed_scale(
         &self,
         before: &Value,
@@ -189,7 +189,7 @@ impl Call<'_> {
         scale.ok_or_else(|| self.not_found())
     }
 
-    /// The paths of the replicas field in every version of the kind, for the conversion of managed fields.
+    /// For every version of the kind: the path of its replicas field, by which managed fields are converted.
     fn replicas_paths(&self) -> Vec<ReplicasPath> {
         let resource = &self.resource;
         if resource.custom.is_none() {
@@ -217,7 +217,7 @@ fn unknown_fields(scale: &Value) -> Vec<String> {
     paths.iter().map(|path| format!("unknown field \"{path}\"")).collect()
 }
 
-/// The segments of a path: `spec`, `replicas` for `.spec.replicas`.
+/// The segments of a path, such as `spec` and `replicas` for `.spec.replicas`.
 fn steps(path: &str) -> impl Iterator<Item = &str> {
     path.split('.').filter(|part| !part.is_empty())
 }

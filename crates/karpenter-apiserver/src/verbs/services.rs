@@ -1,4 +1,4 @@
-//! Allocation of cluster IPs and node ports for Services.
+//! Assigns cluster IPs and node ports to Services.
 //!
 //! Upstream: k8s.io/kubernetes/pkg/registry/core/service/storage/alloc.go
 
@@ -8,10 +8,10 @@ use serde_json::{Value, json};
 
 use crate::admission::Lookup;
 
-/// The default node port range. kube-apiserver allocates randomly from it.
+/// The default range of node ports, from which kube-apiserver assigns random ones.
 const NODE_PORTS: std::ops::RangeInclusive<i64> = 30000..=32767;
 
-/// Fills in missing addresses and ports: the lowest free cluster IP, the lowest free node ports.
+/// Assigns missing addresses and ports: the lowest cluster IP and the lowest node ports that are free.
 pub(crate) fn allocate(service: &mut Value, old: Option<&Value>, lookup: &dyn Lookup) {
     let kind = service["spec"]["type"].as_str().unwrap_or("ClusterIP").to_string();
     if kind == "ExternalName" || !service["spec"].is_object() {

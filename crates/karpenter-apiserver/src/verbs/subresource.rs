@@ -1,4 +1,4 @@
-//! Dispatch of subresources, and those with their own semantics: `binding` and `token`.
+//! Calls the handler of each subresource, and implements `binding` and `token`.
 
 use http::Method;
 use jiff::SignedDuration;
@@ -58,7 +58,7 @@ impl Call<'_> {
         self.bind_to(&binding, &options)
     }
 
-    /// `POST .../bindings`, deprecated: the binding names the pod.
+    /// Handles the deprecated `POST .../bindings`, in which the binding names the pod.
     pub(crate) fn bind_by_collection(&self, options: &WriteOptions) -> ApiResult<Reply> {
         let binding = self.body_value()?;
         let Some(pods) = self.registry.find("", "v1", "pods").cloned() else { return Ok(page_not_found()) };
@@ -78,7 +78,7 @@ impl Call<'_> {
             if options.dry_run {
                 return Ok(Reply::json(201, &success(201)));
             }
-            // Binding is not an update: it passes no admission and no validation, and records no managed fields.
+            // Binding is not an update: it has no admission and no validation, and it records no managed fields.
             match self.core.store.update(&self.resource.storage, entry.revision(), self.draft(&pod)) {
                 Ok(_) => return Ok(Reply::json(201, &success(201))),
                 Err(crate::store::WriteRefused::Changed(_)) => {}
@@ -99,7 +99,7 @@ impl Call<'_> {
         });
         request["spec"]["expirationSeconds"] = json!(seconds);
         request["status"] = json!({
-            // The server does not verify these tokens.
+            // The server does not verify these tokens when it receives them.
             "token": format!("{}.{}", key(&self.path.namespace, self.name()).replace('/', "."), self.core.ids.uid()),
             "expirationTimestamp": rfc3339_seconds(expires),
         });

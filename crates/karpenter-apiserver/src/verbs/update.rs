@@ -38,7 +38,7 @@ impl Call<'_> {
             self.check_revision(&object, &old)?;
             let mut object = object.clone();
             if unconditional {
-                // Without a resource version, the update applies to the current object.
+                // An update without a resource version replaces the current object.
                 object["metadata"]["resourceVersion"] = old["metadata"]["resourceVersion"].clone();
             }
             let ownership = Ownership::Manager(&manager);
@@ -71,7 +71,7 @@ impl Call<'_> {
         Box::new(failure)
     }
 
-    /// Checks the preconditions in the object: resource version and uid.
+    /// Checks the preconditions that the object states: resource version and uid.
     pub(crate) fn check_revision(&self, new: &Value, old: &Value) -> ApiResult<()> {
         let uid = |object: &Value| object["metadata"]["uid"].as_str().unwrap_or_default().to_string();
         let expected = uid(new);
@@ -92,7 +92,7 @@ impl Call<'_> {
         Ok(())
     }
 
-    /// The etcd key prefix of the kind in kube-apiserver, for error messages.
+    /// The prefix of the kind's keys in kube-apiserver's etcd, which error messages contain.
     fn etcd_prefix(&self) -> String {
         match &self.resource.custom {
             Some(_) => format!("{}/{}", self.resource.group, self.resource.plural),
@@ -100,7 +100,7 @@ impl Call<'_> {
         }
     }
 
-    /// Kinds for which an update creates the object if it does not exist.
+    /// Whether an update of an object that does not exist creates it.
     fn creates_on_update(&self) -> bool {
         let kind = self.resource.kind.as_str();
         match self.resource.group.as_str() {
@@ -112,7 +112,7 @@ impl Call<'_> {
         }
     }
 
-    /// Kinds for which an update needs no resource version.
+    /// Whether an update may omit the resource version.
     fn allows_unconditional_update(&self) -> bool {
         let kind = self.resource.kind.as_str();
         if self.resource.custom.is_some() {

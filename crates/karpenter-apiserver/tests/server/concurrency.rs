@@ -1,4 +1,4 @@
-//! Tests with concurrent writers and watches: every watch gets every change once, in the order of revisions.
+//! Tests with concurrent writers and watches: every watch gets every change exactly once, in the order of revisions.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Tests of deletion: grace period, finalizers, propagation policy, preconditions.
+//! Tests of deletion: grace period, finalizers, propagation policy and preconditions.
 
 use super::*;
 
@@ -10,7 +10,7 @@ async fn scheduled_pod_gets_grace_period() {
     assert_eq!(code, 200);
     assert_eq!(first["metadata"]["deletionGracePeriodSeconds"], 30);
     assert_eq!(first["metadata"]["deletionTimestamp"], "2023-11-14T22:13:50Z");
-    // A second delete request with a longer grace period than the remaining one changes nothing.
+    // A second delete request changes nothing if its grace period is longer than the time that is left.
     let (_, second) = server.delete(&format!("{PODS}/a"), Some(json!({"gracePeriodSeconds": 60}))).await;
     assert_eq!(revision(&second), revision(&first));
     server.pass_seconds(2);

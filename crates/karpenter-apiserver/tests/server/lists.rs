@@ -1,4 +1,4 @@
-//! Tests of lists: pagination, revisions, selectors, representations.
+//! Tests of lists: pagination, revisions, selectors and representations.
 
 use super::*;
 

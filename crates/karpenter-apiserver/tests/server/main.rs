@@ -1,4 +1,4 @@
-//! The server, tested with plain HTTP requests without a socket.
+//! Tests of the embedded server with plain HTTP requests, without a socket.
 
 mod concurrency;
 mod definitions;
@@ -100,7 +100,7 @@ impl Server {
         answer
     }
 
-    /// The next `count` events of a watch.
+    /// Opens a watch and returns its next `count` events.
     async fn watch(&self, path: &str, count: usize) -> Vec<Value> {
         let (code, mut body, _) = self.send(Request::builder().uri(path), String::new()).await;
         assert_eq!(code, 200);

@@ -24,7 +24,7 @@ async fn apply(server: &Server, path: &str, body: &Value) -> (u16, Value) {
     server.request("PATCH", path, "application/apply-patch+yaml", Some(body)).await
 }
 
-/// The managers that own the replicas, with their operation.
+/// The managers that own the number of replicas, with their operation.
 fn owners(object: &Value) -> Vec<String> {
     let entries = object["metadata"]["managedFields"].as_array().unwrap();
     let owns = |entry: &&Value| entry["fieldsV1"]["f:spec"]["f:replicas"].is_object();
@@ -52,7 +52,7 @@ async fn replicas_can_be_applied_through_scale() {
     let (_, object) = server.get(&path).await;
     assert_eq!(object["spec"]["replicas"], 5);
     assert_eq!(owners(&object), ["scaler Apply apps/v1 scale"]);
-    // The owner may change the value without force.
+    // The manager owns the field, so it may change the value without force.
     let (code, _) = apply(&server, &format!("{path}/scale?fieldManager=scaler"), &scale(6)).await;
     assert_eq!(code, 200);
     let other = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}});
@@ -101,7 +101,8 @@ fn eviction(name: &str) -> Value {
     json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}})
 }
 
-/// If a pod changes between the update of its PodDisruptionBudget and its deletion, only the deletion is retried.
+/// If a pod changes between the write of its PodDisruptionBudget and its deletion, only the deletion is retried, so the
+/// budget is decremented once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn eviction_of_changing_pod_charges_budget_once() {
     const EVICTIONS: usize = 40;
@@ -143,7 +144,7 @@ async fn unobserved_budget_response_has_retry_after() {
     let server = Server::new();
     budget(&server, 1).await;
     running_pod(&server, "a").await;
-    // The spec of the PodDisruptionBudget changed, and the disruption controller has not observed the change yet.
+    // The spec of the PodDisruptionBudget changed, and the disruption controller has not observed the change.
     assert_eq!(server.merge(&format!("{BUDGETS}/budget"), json!({"spec": {"minAvailable": 2}})).await.0, 200);
     let request = Request::builder()
         .method("POST")

@@ -1,4 +1,4 @@
-//! Tests of watches: start, events, end.
+//! Tests of watches: how they start, which events they send, and how they end.
 
 use super::*;
 

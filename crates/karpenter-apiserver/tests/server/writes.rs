@@ -1,4 +1,4 @@
-//! Tests of create, update, patch and subresources.
+//! Tests of create, update, patch and writes to subresources.
 
 use super::*;
 
@@ -22,7 +22,7 @@ async fn a_dry_run_stores_nothing() {
     assert_eq!(code, 422);
 }
 
-/// Published manifests of cluster-scoped kinds sometimes have a namespace. kube-apiserver ignores it.
+/// Published manifests of cluster-scoped kinds sometimes state a namespace, which kube-apiserver ignores.
 #[tokio::test]
 async fn namespace_of_cluster_scoped_object_is_dropped() {
     let server = Server::new();
@@ -79,7 +79,7 @@ async fn unconditional_update_depends_on_kind() {
     assert_eq!(server.put(&format!("{MAPS}/a"), changed).await.0, 200);
     let leases = "/apis/coordination.k8s.io/v1/namespaces/default/leases";
     let lease = json!({"metadata": {"name": "a"}, "spec": {"holderIdentity": "me"}});
-    // An update of a Lease that does not exist creates it.
+    // For a Lease that does not exist, an update creates it.
     assert_eq!(server.put(&format!("{leases}/a"), lease.clone()).await.0, 201);
     let (code, refused) = server.put(&format!("{leases}/a"), lease).await;
     assert_eq!(code, 422);

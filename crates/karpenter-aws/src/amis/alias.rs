@@ -1,5 +1,5 @@
-//! AMI aliases such as `al2023@latest`: which SSM parameters hold the AMI ids of a family, and for which instance
-//! types each AMI is.
+//! AMI aliases such as `al2023@latest`: which SSM parameters hold the AMI ids of a family, and which instance types
+//! each AMI is for.
 //!
 //! Upstream: `pkg/providers/amifamily/{al2,al2023,bottlerocket,windows}.go`
 
@@ -11,7 +11,7 @@ use karpenter_model::requirements::{Requirement, Requirements};
 use crate::version::Version;
 
 const LATEST: &str = "latest";
-/// The first minor version of Kubernetes without AL2 AMIs.
+/// The first minor version of Kubernetes for which no AL2 AMIs exist.
 const AL2_ENDS_AT_MINOR: u32 = 33;
 const WINDOWS_2025_STARTS_AT_MINOR: u32 = 35;
 
@@ -22,8 +22,8 @@ pub struct Alias {
     pub version: String,
 }
 
-/// The family has no AMIs for the cluster's Kubernetes version. Not retried: only a change of the class or of the
-/// cluster helps.
+/// The AMI family has no AMIs for the cluster's Kubernetes version. The error is not retried, because only a change of
+/// the node class or of the cluster helps.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum UnsupportedAlias {
     #[error(
@@ -35,19 +35,19 @@ pub enum UnsupportedAlias {
     Windows2025TooEarly(Version),
 }
 
-/// The kind of instance types that an AMI is for.
+/// The kind of instance types that an AMI is made for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Variant {
     /// Instance types without accelerators.
     Standard,
     Nvidia,
     Neuron,
-    /// Windows with this build number.
+    /// Windows with this Windows build number.
     Windows(&'static str),
 }
 
 impl Variant {
-    /// The requirements of the AMI besides the architecture.
+    /// The requirements of the AMI on instance types, except the one on the architecture.
     pub fn requirements(&self) -> Requirements {
         let requirements = match self {
             Self::Standard => vec![
@@ -68,14 +68,14 @@ impl Variant {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AliasParameter {
     pub name: String,
-    /// Most AMIs are for one kind of instance type, some for several.
+    /// The variants that the AMI serves; most AMIs serve one, some several.
     pub variants: Vec<Variant>,
-    /// The value changes when a new AMI is released.
+    /// Whether the parameter's value changes when a new AMI is released.
     pub is_mutable: bool,
 }
 
 impl Alias {
-    /// `None` if the text has no family or no version; the API server rejects such a class.
+    /// Parses an alias; `None` if the text has no family or no version, which the API server rejects.
     pub fn parse(text: &str) -> Option<Self> {
         let (name, version) = text.split_once('@')?;
         let is_named =
@@ -84,7 +84,7 @@ impl Alias {
         (!version.is_empty()).then(|| Self { family, version: version.to_owned() })
     }
 
-    /// The SSM parameters to read, in a fixed order. Some of them may not exist.
+    /// The SSM parameters of the alias, in a fixed order. Some of them may not exist.
     pub fn parameters(&self, kubernetes: Version) -> Result<Vec<AliasParameter>, UnsupportedAlias> {
         match self.family {
             AmiFamily::Al2 if kubernetes.minor >= AL2_ENDS_AT_MINOR => Err(UnsupportedAlias::Al2Ended),
@@ -150,7 +150,7 @@ impl Alias {
     }
 
     fn bottlerocket(&self, kubernetes: Version) -> Vec<AliasParameter> {
-        // Releases are named v1.2.3; parameters have the version without `v`.
+        // An alias names a release as v1.2.3, but the parameter has the version without `v`.
         let version = self.version.trim_start_matches('v');
         let kinds: [(&str, &str, &[Variant]); 4] = [
             ("", "x86_64", &[Variant::Standard, Variant::Neuron]),
@@ -168,7 +168,7 @@ impl Alias {
     }
 }
 
-/// Only the latest Windows AMI is published, so the version of the alias is ignored.
+/// The parameters of a Windows alias. Only the latest Windows AMI is published, so the version of the alias is ignored.
 fn windows(year: &str, build: &'static str, kubernetes: Version) -> Vec<AliasParameter> {
     let name = format!(
         "/aws/service/ami-windows-latest/Windows_Server-{year}-English-Core-EKS_Optimized-{kubernetes}/image_id"

@@ -1,6 +1,6 @@
-//! Drops cached values of `latest` SSM parameters whose AMI is deprecated, so that they are read again.
+//! Drops cached values of `latest` SSM parameters if their AMI is deprecated, so that the parameters are read again.
 //!
-//! Values are cached for a day; without this, a withdrawn AMI would be launched for up to a day.
+//! Values are cached for a day. Without this module, an AMI could be launched for up to a day after it was withdrawn.
 //!
 //! Upstream: `pkg/controllers/providers/ssm/invalidation`
 
@@ -17,7 +17,7 @@ use crate::api::ec2::{Image, ImageQuery};
 
 const PERIOD: Duration = Duration::from_secs(30 * 60);
 
-/// The parameters whose AMI is deprecated. `parameters`: mutable parameters with their values.
+/// The parameters whose AMI is deprecated, given the parameters that change with releases and their values.
 fn outdated<'a>(
     parameters: &'a BTreeMap<String, String>,
     images: &[Image],
@@ -32,7 +32,7 @@ fn outdated<'a>(
 }
 
 impl Amis {
-    /// Drops the cached values; returns how many.
+    /// Drops the cached values of outdated parameters; returns how many were dropped.
     pub async fn expire_outdated(&self) -> Result<usize, AwsError> {
         let parameters = self.shared.parameters.mutable();
         let mut ids: Vec<String> = parameters.values().cloned().collect();
@@ -73,7 +73,7 @@ impl AmiInvalidation {
 
 impl Reconcile for AmiInvalidation {
     async fn reconcile(&self, _: &ObjectKey) -> kube::Result<Requeue> {
-        // A failure has no consequences: the next run is in 30 minutes, and cached values expire anyway.
+        // A failure has no consequences: the controller runs again in 30 minutes, and cached values expire anyway.
         if let Err(error) = self.amis.expire_outdated().await {
             tracing::error!(%error, "failed to check ssm parameters for deprecated amis");
         }

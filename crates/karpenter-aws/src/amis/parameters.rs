@@ -1,8 +1,8 @@
-//! Cache of SSM parameter values.
+//! A cache of SSM parameter values.
 //!
-//! A parameter that does not exist is a valid result. On any other error the last value is used if there is one, so
-//! that a failure of SSM does not remove AMIs and cause drift. The failure to read a parameter is logged once, until
-//! it can be read again.
+//! A parameter may not exist, which is a valid result. After any other error the last value, if there is one, is used,
+//! so that a failure of SSM does not remove AMIs and cause drift. If a parameter cannot be read, this is logged once
+//! until the parameter can be read again.
 //!
 //! Upstream: `pkg/providers/ssm`
 
@@ -19,14 +19,14 @@ use crate::single_flight::SingleFlight;
 const TTL: Duration = Duration::from_secs(24 * 60 * 60);
 const CUSTOM_TTL: Duration = Duration::from_secs(5 * 60);
 
-/// How long a value is cached.
+/// How long the value of a parameter is cached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lifetime {
-    /// The value never changes.
+    /// The parameter belongs to a fixed release, so its value never changes.
     Fixed,
-    /// The value changes with every AMI release; see [`super::AmiInvalidation`].
+    /// The parameter's value changes with every AMI release; see [`super::AmiInvalidation`].
     Mutable,
-    /// A parameter of the user.
+    /// A parameter that the user created.
     Custom,
 }
 
@@ -43,17 +43,17 @@ impl Lifetime {
 struct Entry {
     value: String,
     lifetime: Lifetime,
-    /// After this time the value is read again; it remains in use until that succeeds.
+    /// The time after which the value is read again; the old value is used until that succeeds.
     expires_at: Timestamp,
 }
 
-/// Parameter values by name. Clones share the cache.
+/// Parameter values by name. All clones share the cache.
 #[derive(Clone)]
 pub struct Parameters {
     ssm: Arc<dyn Ssm>,
     clock: Clock,
     entries: Arc<Mutex<BTreeMap<String, Entry>>>,
-    /// Parameters whose failure has been logged.
+    /// Names of parameters that cannot be read and for which this was logged.
     logged: Arc<Mutex<BTreeSet<String>>>,
     flights: SingleFlight<String, Result<String, AwsError>>,
 }
@@ -63,7 +63,7 @@ impl Parameters {
         Self { ssm, clock, entries: Arc::default(), logged: Arc::default(), flights: SingleFlight::default() }
     }
 
-    /// The value; `None` if the parameter does not exist.
+    /// The parameter's value; `None` if the parameter does not exist.
     pub async fn get(&self, name: &str, lifetime: Lifetime) -> Result<Option<String>, AwsError> {
         let known = self.lock().get(name).cloned();
         if let Some(entry) = &known
@@ -99,7 +99,7 @@ impl Parameters {
         }
     }
 
-    /// Whether no failure of this parameter was logged since it was last read; if so, the caller logs it.
+    /// Whether a failure to read this parameter is the first since it was last read, so that the caller logs it.
     pub(super) fn is_first_failure(&self, name: &str) -> bool {
         self.logged.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned())
     }
@@ -110,14 +110,14 @@ impl Parameters {
         self.lock().insert(name.to_owned(), Entry { value: value.to_owned(), lifetime, expires_at });
     }
 
-    /// The mutable parameters with their values.
+    /// The parameters whose values change with releases, with their cached values.
     pub(super) fn mutable(&self) -> BTreeMap<String, String> {
         let entries = self.lock();
         let mutable = entries.iter().filter(|(_, entry)| entry.lifetime == Lifetime::Mutable);
         mutable.map(|(name, entry)| (name.clone(), entry.value.clone())).collect()
     }
 
-    /// Drops the cached value, unless it has changed in the meantime.
+    /// Drops the cached value of a parameter, unless it is no longer `value`.
     pub(super) fn expire(&self, name: &str, value: &str) {
         if let Some(entry) = self.lock().get_mut(name).filter(|entry| entry.value == value) {
             entry.expires_at = Timestamp::MIN;
@@ -125,7 +125,7 @@ impl Parameters {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Entry>> {
-        // The map is consistent after every statement, so a poisoned lock can be used.
+        // Every statement leaves the map consistent, so a poisoned lock can be used.
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

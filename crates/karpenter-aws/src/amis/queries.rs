@@ -1,25 +1,25 @@
-//! Translates AMI selector terms other than aliases into EC2 queries.
+//! Translates the AMI selector terms of a node class, except aliases, into EC2 queries.
 
 use karpenter_api::types::AmiSelectorTerm;
 
 use crate::api::ec2::ImageQuery;
 use crate::api::tag_filters;
 
-/// The owners of AMIs that a term without an owner can find. Public AMIs of other accounts are found only if the term
-/// names the owner.
+/// The owners whose AMIs a term without an owner can find. Public AMIs of other accounts are found only if a term names
+/// the owner.
 const OWNERS_WITHOUT_OWNER: [&str; 2] = ["self", "amazon"];
 
-/// The queries for all terms of a class.
+/// The EC2 queries for all selector terms of a node class.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Plan {
-    /// The ids of all terms share one query, which does not restrict the owner.
+    /// The AMI ids of all terms. They share one query, which does not restrict the owner.
     pub ids: Vec<String>,
-    /// SSM parameters of which each holds one more AMI id.
+    /// SSM parameters; each holds the id of one more AMI.
     pub parameters: Vec<String>,
     pub queries: Vec<ImageQuery>,
 }
 
-/// Terms are alternatives; the fields of one term must all match.
+/// Builds the queries. An AMI must match all fields of one of the terms.
 pub fn plan(terms: &[AmiSelectorTerm]) -> Plan {
     let mut plan = Plan::default();
     for term in terms {

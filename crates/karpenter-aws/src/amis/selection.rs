@@ -1,4 +1,5 @@
-//! Selects from the AMIs that EC2 returned: the newest one for each set of requirements, in the order of the status.
+//! Selects among the AMIs that EC2 returned the newest one for each set of requirements, in the order in which the
+//! status lists them.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -10,20 +11,20 @@ use karpenter_model::requirements::{Requirement, Requirements};
 
 use crate::api::ec2::Image;
 
-/// An AMI of a class, and the requirements of the instance types that it is for.
+/// A selected AMI of a node class, with the requirements that an instance type must meet to boot it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ami {
     pub id: String,
     pub name: String,
     pub created_at: Option<Timestamp>,
-    /// Whether the owner has deprecated the AMI; it can still be launched.
+    /// Whether the AMI's owner has deprecated it. A deprecated AMI can still be launched.
     pub is_deprecated: bool,
     pub requirements: Requirements,
 }
 
 impl Ami {
-    /// Sort key: AMIs that are not deprecated come first, then newer ones, then by name. EC2's creation dates have a
-    /// precision of seconds.
+    /// The sort key of AMIs: those that are not deprecated first, then newer ones, then by name. EC2's creation dates
+    /// have a precision of seconds.
     fn rank(&self) -> (bool, i64, &str) {
         (!self.is_deprecated, seconds(self.created_at), &self.name)
     }
@@ -33,16 +34,16 @@ fn seconds(time: Option<Timestamp>) -> i64 {
     time.map_or(i64::MIN, Timestamp::as_second)
 }
 
-/// An AMI that EC2 returned.
+/// An AMI that EC2 returned, before selection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Candidate {
     pub image: Image,
-    /// Requirements in addition to those that follow from `DescribeImages`; each set becomes a separate AMI. Empty:
-    /// none.
+    /// Requirements beyond those that follow from `DescribeImages`; each set gives a separate AMI in the result. If the
+    /// list is empty, there are no further requirements.
     pub known: Vec<Requirements>,
 }
 
-/// The best AMI for each set of requirements, newest first. AMIs of other architectures are skipped.
+/// The best AMI for each set of requirements, newest first. AMIs for other architectures are skipped.
 pub fn select(candidates: &[Candidate], now: Timestamp) -> Vec<Ami> {
     let mut best: BTreeMap<Requirements, Ami> = BTreeMap::new();
     for Candidate { image, known } in candidates {
@@ -66,7 +67,8 @@ pub fn select(candidates: &[Candidate], now: Timestamp) -> Vec<Ami> {
         }
     }
     let mut amis: Vec<Ami> = best.into_values().collect();
-    // AMIs that were created in the same second are ordered by id; the requirement sets of one AMI keep their order.
+    // AMIs that were created in the same second are ordered by id. Several requirement sets of one AMI keep their
+    // order.
     amis.sort_by(|left, right| {
         let key = |ami: &Ami| Reverse(seconds(ami.created_at));
         key(left).cmp(&key(right)).then_with(|| left.id.cmp(&right.id))
@@ -82,7 +84,7 @@ fn architecture(of_ec2: &str) -> Option<&'static str> {
     }
 }
 
-/// The entries of the status; keys are sorted by length.
+/// The AMIs as entries of the node class's status; requirement keys are sorted by length.
 pub fn statuses(amis: &[Ami]) -> Vec<AmiStatus> {
     amis.iter().map(status).collect()
 }

@@ -1,4 +1,5 @@
-//! Tests of AMI resolution with the fake: which AMIs are found, number of calls, and behaviour on AWS errors.
+//! Tests of AMI resolution against the fake: which AMIs are found, how many AWS calls are made, and what happens on AWS
+//! errors.
 
 use jiff::{SignedDuration, Timestamp};
 use karpenter_catalog::aws::{AmiFamily, AwsNodeClass, catalog};
@@ -18,7 +19,7 @@ fn kubernetes() -> Version {
     Version { major: 1, minor: 34 }
 }
 
-/// The last minor version with AL2 AMIs.
+/// The Kubernetes version for an alias; for AL2, the last minor version that has AL2 AMIs.
 fn kubernetes_of(alias: &str) -> Version {
     if alias.starts_with("al2@") { Version { major: 1, minor: 32 } } else { kubernetes() }
 }
@@ -69,7 +70,7 @@ impl Bench {
     }
 }
 
-/// Id, name, architecture, created, deprecated.
+/// The columns are id, name, architecture, creation date and deprecation date.
 fn image(
     world: &mut World,
     (id, name, architecture, created, deprecated): (&str, &str, &str, &str, Option<&str>),
@@ -199,7 +200,7 @@ async fn selector_terms_select_matching_amis() {
     }
 }
 
-/// Every instance type of the catalog boots the AMI made for it.
+/// With each alias, every instance type of the catalog boots the AMI for its kind.
 #[tokio::test(start_paused = true)]
 async fn every_instance_type_boots_ami_of_matching_variant() {
     for (alias, standard, arm, nvidia, nvidia_arm, neuron) in [
@@ -352,7 +353,7 @@ async fn concurrent_resolutions_share_one_call() {
     assert_eq!(bench.counts(), (5, 2), "classes share parameters, not images");
 }
 
-/// As with a VPC endpoint policy or a service control policy that allows only some SSM paths.
+/// A VPC endpoint policy or a service control policy may allow only some SSM paths.
 #[tokio::test(start_paused = true)]
 async fn denied_or_missing_variant_is_skipped_and_the_others_are_used() {
     let parameter = |arch: &str, variant: &str| {
@@ -367,13 +368,13 @@ async fn denied_or_missing_variant_is_skipped_and_the_others_are_used() {
     let found = bench.list(&terms).await.expect("three of five variants");
     assert_eq!(found, ["ami-0", "ami-2", "ami-3"]);
 
-    // Once access is allowed, the variant is used after the next refresh.
+    // After access was allowed, the next refresh finds the variant, and it is used.
     bench.aws.world(|world| world.denied_parameters.clear());
     tokio::time::advance(MINUTE).await;
     let found = bench.list(&terms).await.expect("four variants");
     assert_eq!(found, ["ami-0", "ami-1", "ami-2", "ami-3"]);
 
-    // An alias of which no variant can be read is an error that names the reason.
+    // If no variant of an alias can be read, the result is an error with the reason.
     let names = ["standard", "nvidia", "neuron"].map(|variant| parameter("x86_64", variant));
     let names = names.into_iter().chain(["standard", "nvidia"].map(|variant| parameter("arm64", variant)));
     let bench = Bench::new(|world| world.denied_parameters.extend(names));
@@ -381,7 +382,7 @@ async fn denied_or_missing_variant_is_skipped_and_the_others_are_used() {
     assert!(error.aws_error().is_some_and(AwsError::is_unauthorized), "{error}");
 }
 
-/// An error other than "not found" must not remove the AMI, because nodes would drift.
+/// If the AMI were removed after an error other than "not found", nodes would drift.
 #[tokio::test(start_paused = true)]
 async fn throttled_variant_is_an_error_and_not_skipped() {
     let bench = Bench::new(|world| publish(world, "al2023@latest"));
@@ -391,7 +392,7 @@ async fn throttled_variant_is_an_error_and_not_skipped() {
     assert_eq!(bench.list(&terms).await.map(|found| found.len()), Ok(5));
 }
 
-/// An error other than "not found" must not remove AMIs, because nodes would drift.
+/// If AMIs were removed after an error other than "not found", nodes would drift.
 #[tokio::test(start_paused = true)]
 async fn unreadable_parameter_keeps_last_value() {
     let terms = json!([{ "alias": "al2023@latest" }]);
@@ -405,7 +406,8 @@ async fn unreadable_parameter_keeps_last_value() {
     ] {
         bench.aws.fail_always(Call::GetParameter, Some(error));
         tokio::time::advance(MINUTE).await;
-        // A variant that never existed has no last value, so it is an error; the other variants must still be used.
+        // A variant that was never read has no last value, so the result is an error; the other variants must still be
+        // used.
         let error = bench.list(&terms).await.expect_err("arm64/nvidia was never read");
         assert!(error.aws_error().is_some(), "{error}");
     }

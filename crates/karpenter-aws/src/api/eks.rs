@@ -1,4 +1,4 @@
-//! EKS: properties of the cluster that its API server does not expose.
+//! EKS: properties of the cluster that the Kubernetes API server does not expose.
 
 use super::AwsFuture;
 
@@ -13,7 +13,7 @@ pub struct Cluster {
     pub name: String,
     pub arn: String,
     pub endpoint: Option<String>,
-    /// Kubernetes minor version, such as `1.35`.
+    /// The Kubernetes minor version of the cluster, such as `1.35`.
     pub version: Option<String>,
     /// The CA certificate of the API server in base64, as EKS returns it.
     pub certificate_authority: Option<String>,

@@ -1,16 +1,16 @@
-//! Errors of AWS calls. The error code determines the kind; callers decide by the kind.
+//! Errors of AWS calls. Each error code belongs to a kind of error, and callers decide by the kind.
 
-/// The kind of an error. A missing launch template has its own kind, because the launch is retried with a new template;
-/// [`AwsError::is_not_found`] is true for both kinds.
+/// The kind of an error. A missing launch template has its own kind, because the launch is then retried with a new
+/// template; [`AwsError::is_not_found`] is true for this kind and for `NotFound`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ErrorKind {
     NotFound,
-    /// `CreateFleet` referenced a launch template that does not exist.
+    /// `CreateFleet` named a launch template that does not exist.
     LaunchTemplateNotFound,
     AlreadyExists,
-    /// The launch cannot be fulfilled now: insufficient capacity, quota or free addresses.
+    /// EC2 cannot launch the instance at present, for lack of capacity, quota or free addresses.
     Unfulfillable,
-    /// Spot instances need a service-linked role that does not exist, and the caller may not create it.
+    /// Spot instances need a service-linked role. The role does not exist, and the caller may not create it.
     SpotRoleMissing,
     /// Too many requests.
     Throttled,
@@ -18,11 +18,11 @@ pub enum ErrorKind {
     Unauthorized,
     /// The credentials are missing, invalid or expired.
     BadCredentials,
-    /// The dry run is authorized.
+    /// The call was a dry run, and the request is authorized.
     DryRunOk,
-    /// A server error, or AWS is unreachable; the same call may succeed later.
+    /// A server error, or AWS is unreachable. The same call may succeed later.
     Transient,
-    /// An invalid request, or an unknown code.
+    /// The request is invalid, or the error code is unknown.
     Other,
 }
 
@@ -30,7 +30,7 @@ pub enum ErrorKind {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}{message}", prefix(.code))]
 pub struct AwsError {
-    /// The code from AWS, such as `InvalidInstanceID.NotFound`; empty if there was no response.
+    /// AWS's error code, such as `InvalidInstanceID.NotFound`; empty if there was no response.
     pub code: String,
     pub message: String,
     pub kind: ErrorKind,
@@ -119,7 +119,7 @@ fn kind_of(code: &str) -> ErrorKind {
         "EntityAlreadyExists" | "EntityAlreadyExistsException" => ErrorKind::AlreadyExists,
         "InvalidLaunchTemplateName.AlreadyExistsException" => ErrorKind::AlreadyExists,
         "UnauthorizedOperation" | "AccessDenied" | "AccessDeniedException" => ErrorKind::Unauthorized,
-        // EC2 also returns this code for unknown access keys.
+        // EC2 returns this code for missing permissions, but also for unknown access keys.
         "AuthFailure" => ErrorKind::Unauthorized,
         code if NOT_FOUND.contains(&code) => ErrorKind::NotFound,
         code if UNFULFILLABLE.contains(&code) => ErrorKind::Unfulfillable,
@@ -131,14 +131,14 @@ fn kind_of(code: &str) -> ErrorKind {
 }
 
 impl AwsError {
-    /// An error response with a code.
+    /// An error response with an error code.
     pub fn new(code: impl Into<String>, message: impl Into<String>) -> Self {
         let code = code.into();
         Self { kind: kind_of(&code), code, message: message.into() }
     }
 
-    /// An error response with a code and an HTTP status. If the code is unknown, status 5xx means transient and 429
-    /// means throttled.
+    /// An error response with an error code and an HTTP status. For an unknown code, status 5xx counts as transient and
+    /// 429 as throttled.
     pub fn with_status(code: impl Into<String>, message: impl Into<String>, status: u16) -> Self {
         let mut error = Self::new(code, message);
         if error.kind == ErrorKind::Other {
@@ -151,12 +151,12 @@ impl AwsError {
         error
     }
 
-    /// There was no response: the connection failed or the call timed out.
+    /// The error of a call without a response: the connection failed or the call timed out.
     pub fn unreachable(message: impl Into<String>) -> Self {
         Self { code: String::new(), message: message.into(), kind: ErrorKind::Transient }
     }
 
-    /// There are no credentials to sign the call with.
+    /// The error of a call that could not be signed, because there are no credentials.
     pub fn no_credentials(message: impl Into<String>) -> Self {
         Self { code: String::new(), message: message.into(), kind: ErrorKind::BadCredentials }
     }
@@ -165,8 +165,8 @@ impl AwsError {
         matches!(self.kind, ErrorKind::NotFound | ErrorKind::LaunchTemplateNotFound)
     }
 
-    /// The launch template does not exist. `CreateFleet` reports the id instead of the name if the template was deleted
-    /// a moment ago.
+    /// Whether the error states that the launch template does not exist. If the template was deleted a moment ago,
+    /// `CreateFleet` reports its id instead of its name.
     pub fn is_launch_template_gone(&self) -> bool {
         self.kind == ErrorKind::LaunchTemplateNotFound || self.code == LAUNCH_TEMPLATE_ID_NOT_FOUND
     }
@@ -187,7 +187,7 @@ impl AwsError {
         self.kind == ErrorKind::Throttled
     }
 
-    /// A permission is missing, or the credentials are invalid.
+    /// Whether a permission is missing or the credentials are invalid.
     pub fn is_unauthorized(&self) -> bool {
         matches!(self.kind, ErrorKind::Unauthorized | ErrorKind::BadCredentials)
     }
@@ -196,8 +196,8 @@ impl AwsError {
         self.kind == ErrorKind::Transient
     }
 
-    /// The same call may succeed later without a change of permissions or of the request: throttling, a server error,
-    /// AWS unreachable, or credentials that are being renewed.
+    /// Whether the same call may succeed later, without a change of permissions or of the request: after throttling, a
+    /// server error, AWS being unreachable, or credentials that are being renewed.
     pub fn is_temporary(&self) -> bool {
         matches!(self.kind, ErrorKind::Throttled | ErrorKind::Transient | ErrorKind::BadCredentials)
     }
@@ -210,7 +210,7 @@ impl AwsError {
         self.code == RESERVATION_CAPACITY_EXCEEDED
     }
 
-    /// A spread placement group has its maximum of seven running instances in the zone.
+    /// Whether a spread placement group already has its maximum of seven running instances in the zone.
     pub fn is_spread_placement_group_full(&self) -> bool {
         self.message.contains("limit of instances in this spread placement group")
     }

@@ -15,16 +15,16 @@ pub trait Iam: Send + Sync {
         request: &'a CreateInstanceProfile,
     ) -> AwsFuture<'a, InstanceProfile>;
 
-    /// `iam:DeleteInstanceProfile`; IAM rejects it while the profile has a role.
+    /// `iam:DeleteInstanceProfile`. IAM rejects the call while the profile has a role.
     fn delete_instance_profile<'a>(&'a self, name: &'a str) -> AwsFuture<'a, ()>;
 
-    /// `iam:AddRoleToInstanceProfile`; `role` is a name without a path.
+    /// `iam:AddRoleToInstanceProfile`. `role` is the role's name without a path.
     fn add_role_to_instance_profile<'a>(&'a self, profile: &'a str, role: &'a str) -> AwsFuture<'a, ()>;
 
     /// `iam:RemoveRoleFromInstanceProfile`.
     fn remove_role_from_instance_profile<'a>(&'a self, profile: &'a str, role: &'a str) -> AwsFuture<'a, ()>;
 
-    /// `iam:ListInstanceProfiles` under a path. The path begins and ends with a slash.
+    /// `iam:ListInstanceProfiles` whose path begins with `path_prefix`, which begins and ends with a slash.
     fn list_instance_profiles<'a>(&'a self, path_prefix: &'a str) -> AwsFuture<'a, Vec<InstanceProfile>>;
 }
 
@@ -42,7 +42,7 @@ pub struct InstanceProfile {
     pub arn: String,
     pub path: String,
     pub created_at: Option<Timestamp>,
-    /// Names of the profile's roles; at most one.
+    /// The names of the profile's roles; a profile has at most one.
     pub roles: Vec<String>,
     pub tags: Tags,
 }

@@ -4,14 +4,14 @@ use super::AwsFuture;
 
 /// The Price List calls in use.
 pub trait Pricing: Send + Sync {
-    /// `pricing:GetProducts` of the service AmazonEC2, all pages; each product is the JSON text that AWS returns.
+    /// `pricing:GetProducts` of the service AmazonEC2. Returns the products of all pages, each as AWS's JSON text.
     fn get_products<'a>(&'a self, query: &'a ProductQuery) -> AwsFuture<'a, Vec<String>>;
 }
 
-/// Selects products; every filter is an exact match on a field.
+/// Selects products. Every filter is a field with the exact value that it must have.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ProductQuery {
-    /// Field and value, such as `("regionCode", "us-east-1")`.
+    /// The filters as field and value, such as `("regionCode", "us-east-1")`.
     pub filters: Vec<(String, String)>,
 }
 

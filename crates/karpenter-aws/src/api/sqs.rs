@@ -9,10 +9,10 @@ pub trait Sqs: Send + Sync {
     /// `sqs:GetQueueUrl`.
     fn get_queue_url<'a>(&'a self, queue_name: &'a str) -> AwsFuture<'a, String>;
 
-    /// `sqs:ReceiveMessage`; long polling for up to `wait_secs` while the queue is empty.
+    /// `sqs:ReceiveMessage`. While the queue is empty, the call waits for up to `wait_secs` (long polling).
     fn receive_messages<'a>(&'a self, request: &'a ReceiveMessages) -> AwsFuture<'a, Vec<Message>>;
 
-    /// `sqs:DeleteMessage` for up to ten messages; returns those that could not be deleted, with the reason.
+    /// `sqs:DeleteMessage` for up to ten messages. Returns the messages that could not be deleted, with the reason.
     fn delete_messages<'a>(
         &'a self,
         queue_url: &'a str,
@@ -36,7 +36,7 @@ pub struct Message {
     pub body: String,
     /// When the message was sent to the queue.
     pub sent_at: Option<Timestamp>,
-    /// Number of times the message was received, including this one.
+    /// How often the message was received, including this time.
     pub receive_count: u32,
 }
 

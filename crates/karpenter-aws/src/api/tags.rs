@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 /// Tags of a resource.
 pub type Tags = BTreeMap<String, String>;
 
-/// A condition on a resource's tags.
+/// A condition on the tags of a resource.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum TagFilter {
-    /// The resource has the key, with any value.
+    /// The resource has a tag with this key, whatever its value.
     Exists(String),
-    /// The key has this value.
+    /// The resource has a tag with this key and this value.
     Is(String, String),
 }
 
@@ -31,7 +31,7 @@ impl TagFilter {
     }
 }
 
-/// The filters for the tags of a selector term; the value `*` means that the key exists.
+/// The filters for the tags of a selector term. The value `*` in a term means any value.
 pub fn tag_filters(tags: &Tags) -> Vec<TagFilter> {
     tags.iter()
         .map(|(key, value)| match value.as_str() {

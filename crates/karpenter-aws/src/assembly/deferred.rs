@@ -1,4 +1,4 @@
-//! Inputs of the provider that exist only after it was built: stores, NodeOverlays and the metrics registry.
+//! Inputs of the provider that are created after the provider: stores, NodeOverlays and the metrics registry.
 
 use std::sync::{Arc, OnceLock};
 
@@ -13,12 +13,12 @@ use prometheus::proto::MetricFamily;
 use crate::node_class::Lookup;
 use crate::provider::{Objects, OverlaySource, WatchedObjects};
 
-/// The watched objects; empty until they are set.
+/// The operator's stores of watched objects; empty until `set` is called.
 #[derive(Clone, Default)]
 pub(super) struct DeferredObjects(Arc<OnceLock<WatchedObjects>>);
 
 impl DeferredObjects {
-    /// Only the first call has an effect.
+    /// Sets the objects; only the first call has an effect.
     pub(super) fn set(&self, objects: WatchedObjects) {
         let _ = self.0.set(objects);
     }
@@ -34,7 +34,7 @@ impl Objects for DeferredObjects {
     }
 }
 
-/// Evaluated NodeOverlays; empty until they are set.
+/// The evaluated NodeOverlays; empty until they are set.
 #[derive(Clone, Default)]
 pub(super) struct DeferredOverlays(Arc<OnceLock<(OverlayStore, Store<NodePool>)>>);
 
@@ -45,8 +45,8 @@ impl DeferredOverlays {
 }
 
 impl OverlaySource for DeferredOverlays {
-    /// If overlays of the NodePool were not evaluated, it launches no NodeClaims, so the instance types are returned
-    /// unchanged.
+    /// Applies NodeOverlays. A NodePool whose overlays are not evaluated yet launches no NodeClaims, so its instance
+    /// types are returned unchanged.
     fn apply(&self, pool_name: &str, types: Arc<Vec<InstanceType>>) -> Arc<Vec<InstanceType>> {
         let Some((overlays, pools)) = self.0.get() else { return types };
         let Some(pool) = pools.get("", pool_name) else { return types };

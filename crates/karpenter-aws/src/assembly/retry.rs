@@ -1,5 +1,5 @@
-//! Retries at start: throttled calls and calls that did not reach AWS are retried for a while; other errors are
-//! returned at once.
+//! Retries AWS calls at start. Throttled calls and calls that did not reach AWS are retried for a while; other errors
+//! are returned at once.
 
 use std::fmt::Display;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::api::{AwsError, ErrorKind};
 use crate::types::TypesError;
 use crate::version::VersionError;
 
-/// The delays between attempts; their sum limits how long a start may take because of AWS.
+/// The delays between attempts. Their sum limits how long AWS can delay the start.
 const PAUSES: [Duration; 6] = [
     Duration::from_secs(1),
     Duration::from_secs(2),
@@ -21,7 +21,7 @@ const PAUSES: [Duration; 6] = [
 ];
 
 pub(super) trait Retryable: Display {
-    /// Whether a retry may succeed.
+    /// Whether repeating the call may succeed.
     fn is_retryable(&self) -> bool;
 }
 
@@ -43,7 +43,7 @@ impl Retryable for VersionError {
     }
 }
 
-/// `what`: the purpose of the call, for the log.
+/// Makes a call with retries; `what` states the purpose of the call in the log.
 pub(super) async fn with_retries<T, E: Retryable, F: Future<Output = Result<T, E>>>(
     clock: Clock,
     what: &str,
@@ -73,7 +73,8 @@ mod tests {
     async fn only_transient_errors_are_retried() {
         let clock = Clock::starting_at(Timestamp::UNIX_EPOCH);
         let last = PAUSES.len() + 1;
-        // Columns: error, number of failures before a success, expected number of calls, expected success.
+        // Columns: error, number of failures before the call succeeds, expected number of calls, whether the result is
+        // expected to be a success.
         let table = [
             ("RequestLimitExceeded", 0, 1, true),
             ("RequestLimitExceeded", 3, 4, true),

@@ -15,7 +15,7 @@ const WINDOWS: Windows = Windows {
 
 type Calls = Arc<StdMutex<Vec<(&'static str, Vec<u32>, Duration)>>>;
 
-/// Answers each number with its double after one second, and records every call with its time.
+/// A batcher whose calls return the double of each number after one second; every call is recorded with its time.
 fn doubler(windows: Windows) -> (Batcher<&'static str, u32, u32>, Calls) {
     let calls = Calls::default();
     let (written, started) = (Arc::clone(&calls), Instant::now());
@@ -51,7 +51,7 @@ async fn each_key_gets_its_own_call() {
     assert_eq!(calls.lock().unwrap().len(), 2);
 }
 
-/// The keys alternate, as when NodeClaims of many NodePools are launched.
+/// Requests with different keys alternate, as when NodeClaims of many NodePools are launched.
 #[tokio::test(start_paused = true)]
 async fn request_of_another_key_keeps_the_window_open() {
     let (batcher, calls) = doubler(Windows { items_max: 100, ..WINDOWS });
@@ -80,8 +80,8 @@ async fn each_request_extends_idle_time_up_to_maximum() {
     });
     join_all(requests).await;
     let calls = calls.lock().unwrap();
-    // Requests 90 ms apart never leave 100 ms of idle time: the first window closes after one second, the second
-    // after its idle time.
+    // Requests that are 90 ms apart never leave 100 ms of idle time. So the first window closes after one second, and
+    // the second after its idle time.
     assert_eq!(calls[0], ("a", (0..=11).collect(), millis(1000)), "from {started:?}");
     assert_eq!(calls[1], ("a", (12..15).collect(), millis(14 * 90 + 100)));
     assert_eq!(calls.len(), 2);

@@ -1,4 +1,4 @@
-//! Supplies the inputs of the drift check from the rest of the provider.
+//! Supplies the inputs of the drift check from the other modules of the provider.
 
 use std::sync::Arc;
 
@@ -18,19 +18,19 @@ use crate::node_class::readiness::FAILED_RESOLVING;
 use crate::provider::{DriftSource, Objects, cloud_error};
 use crate::types::InstanceTypes;
 
-/// The dependencies of the drift check.
+/// The modules from which the drift check gets its inputs.
 #[derive(Clone)]
 pub struct LiveDrift {
     pub objects: Arc<dyn Objects>,
     pub types: InstanceTypes,
     pub instances: Instances,
     pub recorder: Option<Recorder>,
-    /// The feature gate ReservedCapacity.
+    /// Whether the feature gate ReservedCapacity is on.
     pub reserved_capacity: bool,
 }
 
 impl LiveDrift {
-    /// The class of the NodeClaim's NodePool; `None` if the NodePool or the class does not exist.
+    /// The node class of the NodeClaim's NodePool; `None` if either does not exist.
     async fn class_of(&self, claim: &NodeClaim) -> Option<Arc<EC2NodeClass>> {
         let pool = self.objects.pool(label(claim, labels::NODEPOOL)?)?;
         if is_deleting(&*pool) {
@@ -42,7 +42,7 @@ impl LiveDrift {
                 self.publish_unresolved(&pool).await;
                 None
             }
-            // The class's status reports the parse error.
+            // The node class cannot be parsed, which its status reports.
             Lookup::Unreadable { .. } => None,
         }
     }
@@ -101,7 +101,8 @@ impl Facts for LiveDrift {
     fn placement_group_id<'a>(&'a self, class: &'a EC2NodeClass) -> CloudFuture<'a, Option<String>> {
         async move {
             let Some(selector) = &class.spec.placement_group_selector else { return Ok(None) };
-            // If the query to EC2 fails, drift cannot be decided; the placement group does not count as deleted.
+            // If the EC2 query fails, the check for drift must be retried; the placement group must not count as
+            // deleted.
             let group = self.types.placement_groups().find(selector).await.map_err(cloud_error)?;
             Ok(group.map(|group| group.id))
         }

@@ -118,8 +118,8 @@ fn ami_is_drifted_if_instance_type_would_boot_another() {
 fn drift_reasons_are_checked_in_order() {
     let both = ["sg-1", "sg-2"];
     let drifted = |drift| Ok(Comparison::Drifted(drift));
-    // Columns: instance, placement group of the NodeClaim, placement group of the class, whether the instance is fresh,
-    // expected result.
+    // Columns: instance, placement group of the NodeClaim, placement group of the node class, whether the instance was
+    // just read from EC2, expected result.
     let table = [
         ("same", machine(&both, Some("subnet-1"), None), None, None, false, Ok(Comparison::Same)),
         (
@@ -240,7 +240,7 @@ fn class_without_status_causes_no_drift() {
     assert_eq!(compare(&claim, &class, &there, None, false), Err(MissingInput::SecurityGroups));
 }
 
-/// Returns configured values and records the calls.
+/// Drift check inputs with configured values; records the calls.
 struct Script {
     known_type: bool,
     remembered: InstanceFacts,

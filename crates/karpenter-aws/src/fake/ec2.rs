@@ -1,4 +1,4 @@
-//! The fake's EC2: describe calls filter the state, the others change it.
+//! EC2 of the fake: describe calls return a part of the state, other calls change it.
 
 use jiff::Timestamp;
 
@@ -6,7 +6,7 @@ use super::{Call, FakeAws, StoredTemplate, World};
 use crate::api::ec2::*;
 use crate::api::{AwsError, AwsFuture, TagFilter, Tags};
 
-/// The maximum size of user data after base64 decoding.
+/// EC2's maximum size of user data after base64 decoding.
 const USER_DATA_BYTES_MAX: usize = 16_384;
 
 impl Ec2 for FakeAws {
@@ -212,7 +212,7 @@ impl World {
             let message = format!("Launch template name already in use: {}", request.name);
             return Err(AwsError::new("InvalidLaunchTemplateName.AlreadyExistsException", message));
         }
-        // Four base64 characters encode three bytes; the padding can make the result two bytes too large.
+        // Four base64 characters encode three bytes; because of padding, the computed size can be two bytes too large.
         if request.data.user_data.len() / 4 * 3 > USER_DATA_BYTES_MAX + 2 {
             let message = format!("User data is limited to {USER_DATA_BYTES_MAX} bytes");
             return Err(AwsError::new("InvalidUserData.Malformed", message));
@@ -234,10 +234,10 @@ fn fits(filters: &[TagFilter], tags: &Tags) -> bool {
     filters.iter().all(|filter| filter.matches(tags))
 }
 
-/// `*` matches any text, `?` one character.
+/// Whether the text matches a pattern in which `*` stands for any text and `?` for one character.
 fn matches_pattern(pattern: &str, text: &str) -> bool {
     let (pattern, text): (Vec<char>, Vec<char>) = (pattern.chars().collect(), text.chars().collect());
-    // Element n is true if the part of the pattern that was read so far matches the first n characters.
+    // Element n states whether the part of the pattern read so far matches the first n characters of the text.
     let mut fits = vec![false; text.len() + 1];
     fits[0] = true;
     for wanted in pattern {

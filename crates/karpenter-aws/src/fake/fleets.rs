@@ -1,5 +1,5 @@
-//! `CreateFleet` of the fake: it launches the overrides in the order of the allocation strategy, each until its
-//! capacity is used up.
+//! `CreateFleet` of the fake. It launches instances from the overrides in the order of the allocation strategy; when
+//! the capacity of an override is used up, it continues with the next.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use crate::api::ec2::{
     OnDemandAllocationStrategy, SpotAllocationStrategy, TargetCapacityType,
 };
 
-/// The maximum number of running instances per zone in a spread placement group.
+/// EC2's maximum number of running instances per zone in a spread placement group.
 const SPREAD_GROUP_INSTANCES_MAX: usize = 7;
 
 impl World {
@@ -110,7 +110,7 @@ impl World {
         subnet.map(|subnet| subnet.zone.clone()).or_else(|| offer.zone.clone())
     }
 
-    /// Launches one instance of an override.
+    /// Launches one instance from an override.
     fn launch_override(
         &mut self,
         request: &CreateFleet,
@@ -190,7 +190,7 @@ impl World {
         Ok(id)
     }
 
-    /// Checks everything that can prevent a launch, except the remaining capacity of pool and reservation.
+    /// Checks everything that can prevent a launch, except the remaining capacity of the pool and of the reservation.
     fn check_launchable(
         &self,
         request: &CreateFleet,
@@ -248,7 +248,7 @@ impl World {
         Ok(())
     }
 
-    /// The requested partition, or the one of the group with the fewest instances.
+    /// The requested partition; if none is requested, the partition of the group with the fewest instances.
     fn partition(&self, stored: &StoredTemplate) -> Option<i32> {
         if stored.data.placement.partition_number.is_some() {
             return stored.data.placement.partition_number;

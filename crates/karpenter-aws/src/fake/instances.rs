@@ -1,4 +1,4 @@
-//! Instances of the fake and their state over time.
+//! Instances of the fake, and how their state changes over time.
 
 use std::time::Duration;
 
@@ -8,16 +8,16 @@ use super::World;
 use crate::api::ec2::{Ec2Instance, InstanceQuery, InstanceState, InstanceStateChange};
 use crate::api::{AwsError, TagFilter, Tags};
 
-/// How long EC2 still returns terminated instances.
+/// How long EC2 returns an instance after it was terminated.
 const TERMINATED_VISIBLE_FOR: SignedDuration = SignedDuration::from_hours(1);
 
-/// An instance with the times of its state changes.
+/// An instance, and the times at which its state changes.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FakeInstance {
     pub instance: Ec2Instance,
     pub visible_at: Timestamp,
     pub runs_at: Timestamp,
-    /// Set when the instance is shutting down.
+    /// When the instance will be terminated; set while it is shutting down.
     pub ends_at: Option<Timestamp>,
 }
 
@@ -26,7 +26,7 @@ pub(super) fn later(now: Timestamp, by: Duration) -> Timestamp {
 }
 
 impl World {
-    /// Applies the state changes that are due.
+    /// Applies the state changes whose time has come.
     pub(super) fn settle(&mut self, now: Timestamp) {
         let mut freed = Vec::new();
         for machine in self.instances.values_mut() {

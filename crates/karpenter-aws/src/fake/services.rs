@@ -1,4 +1,4 @@
-//! The fake's services other than EC2: EKS, SSM, ARC zonal shift, Price List, IAM and SQS.
+//! The services of the fake other than EC2: EKS, SSM, ARC zonal shift, Price List, IAM and SQS.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ impl Eks for FakeAws {
 impl Ssm for FakeAws {
     fn get_parameter<'a>(&'a self, name: &'a str) -> AwsFuture<'a, String> {
         self.call(Call::GetParameter, move |world, _| {
-            // An ARN ends with the parameter's name, including its slashes.
+            // The ARN of a parameter ends with the parameter's name, including its slashes.
             let plain = name.split_once(":parameter").map_or(name, |(_, plain)| plain);
             if world.denied_parameters.contains(plain) {
                 let message = format!("not authorized to perform: ssm:GetParameter on resource: {name}");
@@ -167,7 +167,7 @@ impl Iam for FakeAws {
     fn list_instance_profiles<'a>(&'a self, path_prefix: &'a str) -> AwsFuture<'a, Vec<InstanceProfile>> {
         self.call(Call::ListInstanceProfiles, move |world, _| {
             let found = world.profiles.values().filter(|profile| profile.path.starts_with(path_prefix));
-            // ListInstanceProfiles does not return tags.
+            // As in IAM, ListInstanceProfiles does not return tags.
             Ok(found.map(|profile| InstanceProfile { tags: Default::default(), ..profile.clone() }).collect())
         })
     }
@@ -232,7 +232,7 @@ impl Sqs for FakeAws {
                 if !messages.is_empty() || tokio::time::Instant::now() >= deadline {
                     return Ok(messages);
                 }
-                // Look for messages once more after a message was sent or the wait timed out.
+                // After a message was sent or the wait timed out, the loop checks the queue again.
                 let _ = tokio::time::timeout_at(deadline, came).await;
             }
         })

@@ -1,4 +1,4 @@
-//! The state of the fake. A test may set every field.
+//! The state of the fake; a test may change every field.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -19,7 +19,7 @@ use crate::api::zonal_shift::Shift;
 /// A capacity pool: instance type, zone, and `on-demand` or `spot`.
 pub type Pool = (String, String, String);
 
-/// A launch template with its content.
+/// A launch template and its content.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StoredTemplate {
     pub template: LaunchTemplate,
@@ -33,7 +33,7 @@ pub struct QueuedMessage {
     pub sent_at: Timestamp,
     pub visible_at: Timestamp,
     pub receive_count: u32,
-    /// The receipt handle of the latest `ReceiveMessage` that returned the message.
+    /// The receipt handle that the latest `ReceiveMessage` returned for the message.
     pub receipt_handle: String,
 }
 
@@ -44,18 +44,18 @@ pub struct World {
     pub account_id: String,
     pub types: Vec<TypeInfo>,
     pub offerings: Vec<TypeOffering>,
-    /// Price per hour, by instance type.
+    /// On-demand prices per hour, by instance type.
     pub on_demand_prices: BTreeMap<String, f64>,
-    /// Price per month, by usage type.
+    /// Prices of volumes per month, by usage type.
     pub volume_prices: BTreeMap<String, f64>,
-    /// Price per hour, by instance type and zone.
+    /// Spot prices per hour, by instance type and zone.
     pub spot_prices: BTreeMap<(String, String), f64>,
     pub subnets: BTreeMap<String, Subnet>,
     pub security_groups: BTreeMap<String, SecurityGroup>,
     pub images: BTreeMap<String, Image>,
-    /// SSM parameters by name.
+    /// The values of SSM parameters, by name.
     pub parameters: BTreeMap<String, String>,
-    /// SSM parameters for which access is denied.
+    /// Names of SSM parameters that may not be read.
     pub denied_parameters: BTreeSet<String>,
     pub reservations: BTreeMap<String, CapacityReservation>,
     pub placement_groups: BTreeMap<String, PlacementGroup>,
@@ -63,22 +63,22 @@ pub struct World {
     pub launch_templates: BTreeMap<String, StoredTemplate>,
     pub instances: BTreeMap<String, FakeInstance>,
     pub statuses: Vec<InstanceStatus>,
-    /// The remaining capacity of a pool; a pool that is not listed is unlimited.
+    /// How many more instances each pool can launch; a pool that is not listed is unlimited.
     pub pool_capacity: BTreeMap<Pool, usize>,
-    /// The service-linked role for spot is missing, so spot launches fail.
+    /// Whether the service-linked role for spot is missing, so that spot launches fail.
     pub is_spot_role_missing: bool,
-    /// If set, `CreateFleet` with an unknown launch template returns this code for each override; otherwise the whole
-    /// call fails.
+    /// The error code that `CreateFleet` returns for each override if the launch template does not exist; if `None`,
+    /// the whole call fails.
     pub missing_template_code: Option<&'static str>,
-    /// The maximum number of instances that one `CreateFleet` launches.
+    /// How many instances one `CreateFleet` launches at most.
     pub fleet_instances_max: Option<usize>,
-    /// `DescribeInstances` omits the partition number.
+    /// Whether `DescribeInstances` omits the partition number.
     pub are_partitions_hidden: bool,
-    /// How long `DescribeInstances` does not return a new instance.
+    /// How long after its launch `DescribeInstances` does not return an instance.
     pub visible_after: Duration,
-    /// How long a new instance is pending.
+    /// How long after its launch an instance is pending.
     pub runs_after: Duration,
-    /// How long an instance is shutting down.
+    /// How long an instance is shutting down before it is terminated.
     pub ends_after: Duration,
     /// By name.
     pub roles: BTreeSet<String>,
@@ -88,22 +88,23 @@ pub struct World {
     pub shifts: Vec<Shift>,
     /// By queue name.
     pub queues: BTreeMap<String, Vec<QueuedMessage>>,
-    /// Every `CreateFleet` request, including dry runs.
+    /// All `CreateFleet` requests so far, including dry runs.
     pub fleets: Vec<CreateFleet>,
-    /// Every launch template that was created.
+    /// All requests so far that created a launch template.
     pub created_templates: Vec<CreateLaunchTemplate>,
-    /// The instance ids of every `TerminateInstances` request.
+    /// For each `TerminateInstances` request so far: the instance ids.
     pub terminations: Vec<Vec<String>>,
     counter: u64,
 }
 
-/// The fake's spot price as a share of the on-demand price.
+/// The fake's spot price divided by the on-demand price.
 const SPOT_PRICE_SHARE: f64 = 0.4;
 const ADDRESSES_PER_SUBNET: i64 = 4000;
 
 impl World {
-    /// Instance types, zones and prices of the embedded catalog; one subnet per zone with 4000 free addresses; one
-    /// security group; the cluster `cluster`. Subnets and group have the tag `karpenter.sh/discovery=cluster`.
+    /// The initial state: instance types, zones and prices of the embedded catalog; one subnet per zone with 4000 free
+    /// addresses; one security group; the cluster `cluster`. The subnets and the security group have the tag
+    /// `karpenter.sh/discovery=cluster`.
     pub fn new(region: &str) -> Self {
         let facts = catalog();
         let zones = facts.zones(region);
@@ -217,7 +218,7 @@ impl World {
         self.images.insert(id.to_owned(), image);
     }
 
-    /// Adds the AL2023 AMIs of a Kubernetes version and the SSM parameters with their ids.
+    /// Adds the AL2023 AMIs of a Kubernetes version, and the SSM parameters that hold their ids.
     pub fn add_al2023_images(&mut self, kubernetes_version: &str) {
         let variants =
             [("x86_64", "standard"), ("arm64", "standard"), ("x86_64", "nvidia"), ("x86_64", "neuron")];
@@ -233,7 +234,7 @@ impl World {
         }
     }
 
-    /// Sets the capacity of a pool to 0.
+    /// Sets the remaining capacity of a pool to 0.
     pub fn sell_out(&mut self, instance_type: &str, zone: &str, capacity_type: &str) {
         self.pool_capacity.insert((instance_type.to_owned(), zone.to_owned(), capacity_type.to_owned()), 0);
     }
@@ -242,7 +243,7 @@ impl World {
         self.offerings.iter().any(|offering| offering.instance_type == instance_type && offering.zone == zone)
     }
 
-    /// The id of a zone, from the subnets.
+    /// The zone id of a zone, according to the subnets.
     pub fn zone_id(&self, zone: &str) -> Option<String> {
         self.subnets.values().find(|subnet| subnet.zone == zone).and_then(|subnet| subnet.zone_id.clone())
     }
@@ -260,7 +261,7 @@ impl World {
         self.queues.entry(queue_name.to_owned()).or_default().push(message);
     }
 
-    /// A new unique id: the prefix and a counter.
+    /// A new unique id, made of the prefix and a counter.
     pub fn next_id(&mut self, prefix: &str) -> String {
         self.counter += 1;
         format!("{prefix}-{:017x}", self.counter)

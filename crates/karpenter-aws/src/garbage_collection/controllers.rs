@@ -22,7 +22,7 @@ use crate::api::{AwsError, AwsFuture};
 use crate::instance_calls::{self, InstanceCalls, instance_id};
 
 const CONCURRENT_TERMINATIONS_MAX: usize = 100;
-/// Delay after a failed AWS call.
+/// The delay before the next attempt after an AWS call failed.
 const RETRY: Duration = Duration::from_secs(10);
 const PROFILES_RETRY: Duration = Duration::from_secs(60);
 
@@ -50,7 +50,7 @@ impl InstanceCollector {
         }
         tracing::info!(provider_id = instance.provider_id, "garbage collected cloudprovider instance");
         let Context { client, stores, .. } = &self.context;
-        // The Node is deleted too, so that its pods are rescheduled sooner.
+        // The Node is deleted as well, so that its pods are rescheduled sooner.
         for node in stores.nodes.by(BY_PROVIDER_ID, &instance.provider_id) {
             if let Err(error) = writes::delete(client, &stores.nodes, &*node).await {
                 tracing::error!(%error, "failed deleting node of garbage collected instance");
@@ -65,7 +65,8 @@ impl InstanceCollector {
 
 impl Reconcile for InstanceCollector {
     async fn reconcile(&self, _: &ObjectKey) -> kube::Result<Requeue> {
-        // Instances are listed before NodeClaims: a NodeClaim that is created in between then protects its instance.
+        // Instances are listed before NodeClaims. So a NodeClaim that is created between the two lists protects its
+        // instance.
         let instances = match self.calls.list().await {
             Ok(instances) => instances,
             Err(error) => {
@@ -99,18 +100,19 @@ impl Reconcile for InstanceCollector {
     }
 }
 
-/// The operations on instance profiles that garbage collection needs.
+/// The calls on instance profiles that garbage collection makes.
 pub trait Profiles: Send + Sync + 'static {
     fn list<'a>(&'a self, path_prefix: &'a str) -> AwsFuture<'a, Vec<InstanceProfile>>;
 
-    /// Removes the role, then deletes the profile; a profile that does not exist counts as deleted.
+    /// Removes the role from the profile, then deletes the profile. If the profile does not exist, it counts as
+    /// deleted.
     fn delete<'a>(&'a self, name: &'a str) -> AwsFuture<'a, ()>;
 
-    /// Names of profiles that may be about to be used.
+    /// The names of profiles that were created or used recently, so that an object using them may not be visible yet.
     fn protected(&self) -> BTreeSet<String>;
 }
 
-/// Deletes unused instance profiles.
+/// Deletes instance profiles that are no longer used.
 pub struct ProfileCollector {
     context: Context,
     profiles: Arc<dyn Profiles>,
@@ -146,8 +148,8 @@ impl ProfileCollector {
     }
 
     async fn collect(&self) -> Result<(), AwsError> {
-        // Profiles are listed before classes and NodeClaims: a profile that is created in between is then not in the
-        // list.
+        // Profiles are listed before node classes and NodeClaims. So a profile that is created between the two lists is
+        // not deleted.
         let profiles = self.profiles.list(&self.path).await?;
         let in_use = self.in_use();
         let names = profiles.iter().map(|profile| (profile.name.as_str(), profile.path.as_str()));
@@ -155,8 +157,8 @@ impl ProfileCollector {
         for name in unused(names, &self.path, &in_use) {
             match self.profiles.delete(name).await {
                 Ok(()) => tracing::debug!(instance_profile = name, "deleted instance profile"),
-                // Profiles are limited per account: a profile that cannot be deleted must not prevent deletion of the
-                // others.
+                // AWS limits the number of profiles per account, so a profile that cannot be deleted must not prevent
+                // the deletion of others.
                 Err(error) => outcome = Err(error),
             }
         }

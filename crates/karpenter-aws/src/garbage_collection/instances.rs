@@ -1,8 +1,8 @@
-//! Selects instances without a NodeClaim: those of launches whose response was lost.
+//! Selects instances without a NodeClaim, which exist if the response to a launch was lost.
 //!
-//! The garbage collection of the `karpenter-controllers` crate terminates them too, but runs less often and needs two
-//! runs. This controller knows launch times, so one run is enough. It runs more often after a start, when instances of
-//! the previous process are likely.
+//! The garbage collection in the `karpenter-controllers` crate terminates such instances as well, but it runs less
+//! often and needs two runs, because it does not know launch times. This controller knows them and needs one run. After
+//! a start it runs more often, because the previous process is likely to have left such instances.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -10,11 +10,12 @@ use std::time::Duration;
 use jiff::Timestamp;
 use karpenter_cluster::clock::since;
 
-/// After this time an instance without a NodeClaim is garbage: a NodeClaim gets its provider id much sooner.
+/// An instance that is older than this and has no NodeClaim is terminated. A NodeClaim gets its provider id much sooner
+/// after the launch.
 const CLAIMED_WITHIN: Duration = Duration::from_secs(30);
 const PERIOD_FIRST: Duration = Duration::from_secs(10);
 const PERIOD: Duration = Duration::from_secs(2 * 60);
-/// The number of runs with the shorter period.
+/// How many runs after the start use the shorter period.
 const FREQUENT_RUNS: u64 = 20;
 
 /// The properties of an instance that garbage collection needs.
@@ -25,7 +26,8 @@ pub struct ListedInstance {
     pub is_terminating: bool,
 }
 
-/// Instances without a NodeClaim, in the given order. An instance with unknown launch time is skipped.
+/// Those of the given instances that have no NodeClaim, in their order. An instance whose launch time is unknown is
+/// skipped.
 pub fn leaked<'a>(
     instances: &'a [ListedInstance],
     claimed: &BTreeSet<String>,
@@ -37,7 +39,7 @@ pub fn leaked<'a>(
     })
 }
 
-/// The delay to the next run after this many runs.
+/// The delay before the next run, given the number of runs so far.
 pub const fn period(runs: u64) -> Duration {
     if runs <= FREQUENT_RUNS { PERIOD_FIRST } else { PERIOD }
 }
@@ -50,7 +52,7 @@ mod tests {
     fn only_old_instances_without_nodeclaim_are_leaked() {
         let now: Timestamp = "2026-01-01T00:10:00Z".parse().expect("a time");
         let claimed = BTreeSet::from(["aws:///z/i-claimed".to_owned()]);
-        // Columns: NodePool name, age in seconds, whether it is terminating, expected result.
+        // Columns: NodePool name, age of the instance in seconds, whether it is terminating, expected result.
         let table = [
             ("i-claimed", Some(600), false, false),
             ("i-lost", Some(600), false, true),

@@ -1,5 +1,5 @@
-//! Deletes unused launch templates: those of this process when they expire, and once at start those of the previous
-//! process. [`crate::launch::templates`] decides which are unused.
+//! Deletes launch templates that are no longer used: those of this process when they expire, and, once after the start,
+//! those of the previous process. [`crate::launch::templates`] decides which are unused.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -12,7 +12,8 @@ use crate::launch::templates::LaunchTemplates;
 const PERIOD: Duration = Duration::from_secs(60);
 const RETRY: Duration = Duration::from_secs(10);
 
-/// Must run only in the leader: launch templates of a running leader are in use.
+/// Deletes unused launch templates. It must run only in the leader, because other replicas do not know which launch
+/// templates the leader uses.
 pub struct LaunchTemplateCollector {
     templates: LaunchTemplates,
     has_looked: AtomicBool,

@@ -1,28 +1,28 @@
-//! Selects instance profiles of this cluster that no class and no NodeClaim uses.
+//! Selects the instance profiles of this cluster that no node class and no NodeClaim uses.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 pub const PERIOD: Duration = Duration::from_secs(30 * 60);
 
-/// The names of profiles in use.
+/// The names of instance profiles that are in use.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct InUse {
-    /// Profiles in the status of node classes.
+    /// Profiles named in the status of node classes.
     pub by_classes: BTreeSet<String>,
-    /// Profiles in annotations of NodeClaims.
+    /// Profiles named in annotations of NodeClaims.
     pub by_claims: BTreeSet<String>,
-    /// Profiles that were created or used recently: an object that uses them may not be visible yet.
+    /// Profiles that were created or used recently, because an object that uses them may not be visible yet.
     pub protected: BTreeSet<String>,
 }
 
-/// The IAM path of all profiles of a cluster in a region.
+/// The IAM path under which all instance profiles of a cluster in a region are created.
 pub fn cluster_path(region: &str, cluster: &str) -> String {
     format!("/karpenter/{region}/{cluster}/")
 }
 
-/// Names of profiles to delete. The path is checked again, so that profiles of others are safe even if the service
-/// ignores the path prefix of the list call.
+/// The names of profiles to delete. Their path is checked here again, so that profiles of others are not deleted even
+/// if IAM ignores the path prefix of the list call.
 pub fn unused<'a>(
     profiles: impl IntoIterator<Item = (&'a str, &'a str)>,
     cluster_path: &str,

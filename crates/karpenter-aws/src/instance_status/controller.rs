@@ -1,4 +1,4 @@
-//! Queries EC2 for unhealthy instances periodically, and handles each one like an interruption message.
+//! Queries EC2 for unhealthy instances periodically, and handles each of them like an interruption message.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,7 +13,8 @@ use crate::interruption::Handler;
 
 #[derive(Debug, Default)]
 struct Memory {
-    /// Findings that the metric has counted already and that every query since has reported again.
+    /// Findings that the metric has counted and that every query since then has reported again, so that they are not
+    /// counted twice.
     counted: BTreeSet<(String, Category)>,
     failures: u32,
     logged: String,
@@ -67,12 +68,12 @@ impl Reconcile for InstanceStatusPoller {
                     Ok(is_ours) => is_ours,
                     Err(error) => {
                         tracing::error!(instance_id, %error, "failed to handle unhealthy instance");
-                        // One failure does not stop the handling of the other instances.
+                        // If one instance cannot be handled, the others still are.
                         failure = Some(error);
                         true
                     }
                 };
-                // The account may have instances of other clusters; only those of this cluster count.
+                // The account may have instances of other clusters; only those of this cluster are counted.
                 if is_ours {
                     found.insert((instance_id.clone(), category));
                 }

@@ -1,4 +1,5 @@
-//! An instance in the provider's own form, from a `CreateFleet` response or from `DescribeInstances`.
+//! An instance in the provider's own representation, converted from a `CreateFleet` response or from
+//! `DescribeInstances`.
 
 use jiff::Timestamp;
 use karpenter_api::labels;
@@ -19,9 +20,9 @@ pub struct ProviderInstance {
     pub zone_id: Option<String>,
     pub subnet_id: Option<String>,
     pub security_group_ids: Vec<String>,
-    /// `on-demand`, `spot` or `reserved`.
+    /// The capacity type: `on-demand`, `spot` or `reserved`.
     pub capacity_type: String,
-    /// Set only for instances in reserved capacity.
+    /// The capacity reservation of the instance; `None` if it is not in reserved capacity.
     pub reservation: Option<Reservation>,
     pub efa_count: i64,
     pub tenancy: String,
@@ -31,8 +32,8 @@ pub struct ProviderInstance {
 }
 
 impl ProviderInstance {
-    /// `targets_reservations`: whether launch templates name reservations. If not, an instance in an open reservation
-    /// counts as on-demand.
+    /// `targets_reservations` states whether launch templates name reservations. If they do not, an instance in an open
+    /// reservation counts as on-demand.
     pub fn from_ec2(instance: &Ec2Instance, targets_reservations: bool) -> Self {
         let capacity_type = capacity_type(instance, targets_reservations);
         let lifecycle = instance.lifecycle.as_deref();
@@ -70,14 +71,14 @@ impl ProviderInstance {
         }
     }
 
-    /// Converts an entry of a `CreateFleet` response; `None` if it has no instance id.
+    /// Converts an entry of a `CreateFleet` response; `None` if the entry has no instance id.
     pub(crate) fn from_fleet(bought: &FleetInstances, zone: String, now: Timestamp) -> Option<Self> {
         Some(Self {
             id: bought.instance_ids.first()?.clone(),
             instance_type: bought.instance_type.clone(),
             image_id: bought.launched_as.image_id.clone().unwrap_or_default(),
             state: InstanceState::Pending,
-            // The response has no launch time, so the current time is used.
+            // The response does not state a launch time, so the current time is used.
             launched_at: Some(now),
             zone,
             subnet_id: bought.launched_as.subnet_id.clone(),
@@ -85,7 +86,7 @@ impl ProviderInstance {
         })
     }
 
-    /// The `spec.providerID` of its Node.
+    /// The `spec.providerID` of the instance's Node.
     pub fn provider_id(&self) -> String {
         format!("aws:///{}/{}", self.zone, self.id)
     }

@@ -1,19 +1,19 @@
 //! The reaction to each kind of interruption message: the event, the capacity that becomes unavailable, and whether the
-//! NodeClaim is deleted. Pure; [`super::Handler`] applies it.
+//! NodeClaim is deleted. The functions are pure; [`super::Handler`] applies the reaction.
 
 use super::message::Kind;
 
 /// How a NodeClaim is terminated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Termination {
-    /// The node is drained before the instance is terminated.
+    /// The node is drained before its instance is terminated.
     Drain,
-    /// The instance is impaired: it is terminated without waiting for the drain.
+    /// The instance is impaired, so it is terminated without waiting for the drain.
     Force,
 }
 
 impl Termination {
-    /// The value of the log field `action`, as upstream has it.
+    /// The value of the log field `action`, as in upstream.
     pub const fn action(self) -> &'static str {
         match self {
             Self::Drain => "CordonAndDrain",
@@ -22,7 +22,7 @@ impl Termination {
     }
 }
 
-/// An event for the NodeClaim and its Node.
+/// An event that is published for the NodeClaim and for its Node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EventText {
     pub reason: &'static str,
@@ -33,9 +33,9 @@ pub struct EventText {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reaction {
     pub event: Option<EventText>,
-    /// The spot offering of the NodeClaim's instance type and zone becomes unavailable for some minutes.
+    /// Whether the spot offering of the NodeClaim's instance type and zone becomes unavailable for some minutes.
     pub marks_spot_unavailable: bool,
-    /// The NodeClaim's capacity reservation has no available capacity.
+    /// Whether the NodeClaim's capacity reservation counts as full.
     pub marks_reservation_exhausted: bool,
     pub ending: Option<Termination>,
 }
@@ -82,20 +82,21 @@ pub const fn reaction(kind: Kind) -> Reaction {
     }
 }
 
-/// The reason of the event when a NodeClaim is deleted because of an interruption.
+/// The reason of the event that reports the deletion of a NodeClaim because of an interruption.
 pub const TERMINATING_REASON: &str = "TerminatingOnInterruption";
 pub const TERMINATING_CLAIM: &str = "Interruption triggered termination for the NodeClaim";
 pub const TERMINATING_NODE: &str = "Interruption triggered termination for the Node";
 
-/// The writes to a NodeClaim that are still needed.
+/// The writes that a NodeClaim still needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Writes {
-    /// Whether the annotation with the termination deadline is set to now.
+    /// Whether the annotation with the termination deadline is set to the current time.
     pub deadline_now: bool,
     pub delete: bool,
 }
 
-/// A terminating NodeClaim is not deleted again, but gets a deadline if its instance is impaired.
+/// The writes for a NodeClaim. A NodeClaim that is already terminating is not deleted again, but it gets a deadline if
+/// its instance is impaired.
 pub const fn writes(ending: Option<Termination>, is_deleting: bool, has_deadline: bool) -> Writes {
     match ending {
         None => Writes { deadline_now: false, delete: false },
@@ -110,8 +111,8 @@ mod tests {
 
     #[test]
     fn each_message_kind_has_its_reaction() {
-        // Columns: kind, event reason, unavailable capacity (spot offering, reservation), how the NodeClaim is
-        // terminated.
+        // Columns: kind of message, reason of the event, capacity that becomes unavailable (spot offering,
+        // reservation), how the NodeClaim is terminated.
         let drain = Some(Termination::Drain);
         let table = [
             (Kind::RebalanceRecommendation, "SpotRebalanceRecommendation", (false, false), None),

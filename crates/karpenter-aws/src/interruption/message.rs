@@ -1,7 +1,7 @@
-//! Parser of the EventBridge messages in the interruption queue.
+//! Parses the EventBridge messages of the interruption queue.
 //!
-//! A body is untrusted input. The result is a message of a known kind, an irrelevant message ([`Kind::NoOp`]), or
-//! malformed. [`super::decide`] has the reaction.
+//! A message body is untrusted input. The result is a message of a known kind, an irrelevant message ([`Kind::NoOp`]),
+//! or an error. [`super::decide`] defines the reaction to each kind.
 
 #[cfg(test)]
 mod tests;
@@ -14,11 +14,11 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{DeserializeOwned, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
-/// SQS's maximum size of a message.
+/// The maximum size of an SQS message.
 pub const BODY_BYTES_MAX: usize = 1024 * 1024;
-/// Maximum number of instances in one message; a health event has a few hundred at most.
+/// The maximum number of instances in one message; a health event has a few hundred at most.
 pub const INSTANCES_MAX: usize = 10_000;
-/// Maximum length of an instance id; EC2's have 19 characters.
+/// The maximum length of an instance id; those of EC2 have 19 characters.
 const INSTANCE_ID_BYTES_MAX: usize = 40;
 
 const VERSION: &str = "0";
@@ -27,7 +27,7 @@ const SOURCE_HEALTH: &str = "aws.health";
 const HEALTH_SERVICE: &str = "EC2";
 const HEALTH_CATEGORY: &str = "scheduledChange";
 
-/// The kind of an interruption. The names are upstream's values of the metrics label `message_type`.
+/// The kind of an interruption message. The names are upstream's values of the metrics label `message_type`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
     RebalanceRecommendation,
@@ -36,7 +36,7 @@ pub enum Kind {
     InstanceStopped,
     InstanceTerminated,
     CapacityReservationInterrupted,
-    /// The following three do not come from the queue, but from [`crate::instance_status`].
+    /// This kind and the next two do not come from the queue, but from [`crate::instance_status`].
     InstanceStatus,
     SystemStatus,
     EventStatus,
@@ -77,9 +77,9 @@ impl Kind {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Message {
     pub kind: Kind,
-    /// The instances of the message in its order, without duplicates.
+    /// The instances that the message names, in its order and without duplicates.
     pub instance_ids: Vec<String>,
-    /// The time of the event, if the message has it.
+    /// The time of the event; `None` if the message does not state it.
     pub time: Option<Timestamp>,
 }
 
@@ -89,7 +89,7 @@ impl Message {
     }
 }
 
-/// Why a body is malformed. The error does not quote the body, which is untrusted and may be long.
+/// Why a message body is malformed. The error does not quote the body, because it is untrusted and may be long.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
     #[error("the body has {bytes} bytes, the maximum is {BODY_BYTES_MAX}")]
@@ -113,7 +113,7 @@ impl From<serde_json::Error> for Malformed {
     }
 }
 
-/// The fields of the envelope that determine the kind of the message.
+/// The fields of a message that determine its kind.
 #[derive(Debug, Deserialize)]
 struct Envelope {
     #[serde(default)]
@@ -126,7 +126,7 @@ struct Envelope {
     time: Option<Timestamp>,
 }
 
-/// Accepts only a JSON object; serde would also deserialize a struct from a list.
+/// Deserializes only from a JSON object; by default, serde would accept a list for a struct as well.
 struct Object<T>(T);
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
@@ -179,7 +179,7 @@ struct AffectedEntity {
     entity_value: Option<String>,
 }
 
-/// The format of `detail`, by source and detail type.
+/// The format of the field `detail`, which depends on source and detail type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Shape {
     Instance(Kind),
@@ -205,7 +205,7 @@ fn shape(envelope: &Envelope) -> Option<Shape> {
     })
 }
 
-/// Parses a body. An empty body is irrelevant.
+/// Parses a message body. An empty body is an irrelevant message.
 pub fn parse(body: &str) -> Result<Message, Malformed> {
     if body.is_empty() {
         return Ok(Message::irrelevant(None));
@@ -248,7 +248,7 @@ fn about_instance(kind: Kind, id: Option<String>, time: Option<Timestamp>) -> Re
     Ok(Message { kind, instance_ids: vec![id], time })
 }
 
-/// A health event may have entities that are not instances; they are ignored.
+/// Parses a health event. Entities of the event that are not instances are ignored.
 fn about_health(detail: AboutHealth, time: Option<Timestamp>) -> Result<Message, Malformed> {
     let is_ours = detail.service.as_deref() == Some(HEALTH_SERVICE)
         && detail.event_type_category.as_deref() == Some(HEALTH_CATEGORY);
@@ -269,7 +269,7 @@ fn about_health(detail: AboutHealth, time: Option<Timestamp>) -> Result<Message,
     Ok(Message { kind: Kind::ScheduledChange, instance_ids, time })
 }
 
-/// Whether a text has the format of an EC2 instance id.
+/// Whether a text has the form of an EC2 instance id.
 pub fn is_instance_id(text: &str) -> bool {
     let Some(rest) = text.strip_prefix("i-") else { return false };
     !rest.is_empty()

@@ -1,13 +1,13 @@
-//! Metrics of interruption handling, with upstream's names.
+//! Metrics of interruption handling, under upstream's names.
 
 use karpenter_controllers::metrics::DURATION_BUCKETS;
 use prometheus::core::Collector;
 use prometheus::{Histogram, HistogramOpts, IntCounter, IntCounterVec, Opts, Registry};
 
-/// The `message_type` of a malformed body. Upstream does not count these.
+/// The value of the label `message_type` for malformed bodies, which upstream does not count.
 pub(super) const MALFORMED: &str = "malformed";
 
-/// Clones share the series.
+/// The metrics of interruption handling. All clones count into the same series.
 #[derive(Debug, Clone)]
 pub struct InterruptionMetrics {
     pub received: IntCounterVec,
@@ -66,7 +66,7 @@ impl InterruptionMetrics {
     }
 }
 
-/// Registers a collector. If its name is registered already, the new collector is not exported.
+/// Registers a metric. If one with the same name is registered already, this one is not exported.
 fn add<C: Collector + Clone + 'static>(registry: &Registry, collector: C) -> C {
     let _ = registry.register(Box::new(collector.clone()));
     collector

@@ -1,8 +1,9 @@
-//! Receives messages from the interruption queue, handles them, and deletes handled messages.
+//! Receives messages from the interruption queue, handles them, and deletes them when they are handled.
 //!
 //! One receiver polls all the time. When it receives a full batch, up to [`RECEIVERS`] receivers run until the queue is
-//! nearly empty: an idle queue costs one long poll at a time, and a burst is handled in parallel. A message that could
-//! not be handled stays in the queue and is received again. A malformed or irrelevant message is counted and deleted.
+//! nearly empty. So an idle queue causes only one long poll at a time, and a burst is handled in parallel. A message
+//! that could not be handled stays in the queue and is received again. A malformed or irrelevant message is counted and
+//! deleted.
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
@@ -18,29 +19,29 @@ use super::metrics::MALFORMED;
 use crate::api::sqs::{Message, ReceiveMessages};
 use crate::api::{AwsError, ErrorKind, Sqs};
 
-/// Maximum number of concurrent receivers, including the permanent one.
+/// The maximum number of receivers at the same time, including the one that always polls.
 pub const RECEIVERS: usize = 8;
-/// SQS's maximum number of messages per receive.
+/// The maximum number of messages that SQS returns per receive call.
 const MESSAGES_MAX: u32 = 10;
-/// How long a received message is hidden from other receivers.
+/// How long SQS hides a received message from other receivers.
 const VISIBILITY_TIMEOUT_SECS: u32 = 20;
-/// Long poll of the permanent receiver: SQS's maximum.
+/// The duration of a long poll of the receiver that always polls: SQS's maximum.
 const WAIT_SECS: u32 = 20;
-/// Long poll of the other receivers; they stop when the queue is empty.
+/// The duration of a long poll of the other receivers, which stop when the queue is empty.
 const HELPER_WAIT_SECS: u32 = 1;
 const BACK_OFF_FIRST: Duration = Duration::from_secs(1);
 const BACK_OFF_MAX: Duration = Duration::from_secs(60);
 
-/// The size of a received batch.
+/// How many messages a receive call returned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Received {
-    /// [`MESSAGES_MAX`] messages: there may be more.
+    /// [`MESSAGES_MAX`] messages were received, so there may be more.
     Full,
     Some,
     Nothing,
 }
 
-/// Whether a receiver continues, and whether to start the others. Receiver 0 always continues.
+/// Decides whether a receiver continues, and whether the other receivers are started. Receiver 0 always continues.
 fn next(receiver: usize, received: Received) -> (Requeue, bool) {
     let again = Requeue::After(Duration::ZERO);
     match received {
@@ -54,7 +55,7 @@ fn back_off(failures: u32) -> Duration {
     BACK_OFF_FIRST.saturating_mul(1 << failures.saturating_sub(1).min(16)).min(BACK_OFF_MAX)
 }
 
-/// The fix for an error, for the log.
+/// How to fix an error, for the log.
 fn advice(kind: ErrorKind) -> &'static str {
     match kind {
         ErrorKind::NotFound => "create the queue, or correct --interruption-queue",
@@ -122,7 +123,7 @@ impl InterruptionQueue {
         };
         let messages = tokio::select! {
             biased;
-            // Messages of a cancelled receive become visible again after the visibility timeout.
+            // Messages of a cancelled receive call become visible again after the visibility timeout.
             () = self.shutdown.requested() => return Ok(Received::Nothing),
             messages = self.sqs.receive_messages(&request) => messages?,
         };
@@ -141,7 +142,7 @@ impl InterruptionQueue {
         })
     }
 
-    /// Handles a message; returns whether it can be deleted.
+    /// Handles a message; returns whether the message can be deleted.
     async fn handle(&self, raw: &Message) -> bool {
         let metrics = self.handler.metrics();
         let message = match message::parse(&raw.body) {
@@ -163,7 +164,7 @@ impl InterruptionQueue {
                     instance_id, %error, messageKind = message.kind.name(),
                     "failed to handle interruption message, it will be received again"
                 );
-                // One failure does not stop the handling of the other instances of the message.
+                // If one instance of the message cannot be handled, the others still are.
                 is_handled = false;
             }
         }
@@ -177,7 +178,7 @@ impl InterruptionQueue {
         true
     }
 
-    /// A message that cannot be deleted is received again; handling it twice has no effect.
+    /// Deletes messages. A message that cannot be deleted is received again, and handling it twice has no effect.
     async fn delete(&self, queue_url: &str, receipt_handles: &[String]) -> Result<(), AwsError> {
         if receipt_handles.is_empty() {
             return Ok(());
@@ -197,7 +198,7 @@ impl InterruptionQueue {
 
     fn failed(&self, error: &AwsError) -> Requeue {
         if error.is_not_found() {
-            // A queue that is created again may have another URL.
+            // If the queue is deleted and created again, its URL may differ.
             *self.url.lock().unwrap_or_else(PoisonError::into_inner) = None;
         }
         let mut failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);

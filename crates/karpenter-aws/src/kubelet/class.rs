@@ -1,5 +1,4 @@
-//! The kubelet expressions of an EC2NodeClass, for the rest of the provider: validation, and the resolved values of an
-//! instance type.
+//! The kubelet expressions of an EC2NodeClass: their validation, and their values for an instance type.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,7 +14,7 @@ use super::validate::{Refusal, check};
 use crate::options::AwsFeatureGates;
 use crate::types::KubeletExpressions;
 
-/// The feature gates and the compiled expressions. Clones share the compiled expressions.
+/// The feature gates and a cache of compiled expressions, which all clones share.
 #[derive(Debug, Clone)]
 pub struct ClassExpressions {
     gates: AwsFeatureGates,
@@ -27,13 +26,13 @@ impl ClassExpressions {
         Self { gates, expressions }
     }
 
-    /// The first error of the settings that is independent of instance types.
+    /// The first error of the settings that does not depend on the instance type; `None` if they are valid.
     pub fn problem(&self, values: &KubeletValues, family: AmiFamily) -> Option<Refusal> {
         check(values, family, self.gates, &self.expressions).err()
     }
 
-    /// The first error of an expression on one of the instance types. `facts` is the node class as the instance types
-    /// are resolved with it.
+    /// The first error of an expression for one of the instance types. `facts` are the node class's settings with which
+    /// the instance types are resolved.
     pub fn problem_on_types<'a>(
         &self,
         values: &KubeletValues,
@@ -66,7 +65,7 @@ impl KubeletExpressions for ClassExpressions {
                 facts.kube_reserved = quantities(&resolved.kube_reserved);
                 facts.system_reserved = quantities(&resolved.system_reserved);
             }
-            // The condition `ValidationSucceeded` of the node class reports the error.
+            // The node class reports the error in its condition `ValidationSucceeded`.
             Err(error) => tracing::debug!(%error, "failed to resolve kubelet settings of instance type"),
         }
         facts

@@ -1,8 +1,8 @@
-//! CEL expressions over an instance type: compiled once, evaluated for many instance types.
+//! CEL expressions over an instance type: an expression is compiled once and evaluated for many instance types.
 //!
-//! The language is CEL with two-argument `min` and `max`. The `cel` crate checks types only during evaluation; upstream
-//! rejects a wrong type at compile time, and so does `typecheck`. This module does not know which setting an expression
-//! belongs to.
+//! The language is CEL, with functions `min` and `max` of two arguments. The `cel` crate checks types only during
+//! evaluation. Upstream rejects a wrong type when it compiles the expression, and so does the module `typecheck`. This
+//! module does not know for which setting an expression is used.
 
 #[cfg(test)]
 mod tests;
@@ -17,16 +17,16 @@ use karpenter_cluster::clock::Clock;
 
 use crate::cache::Cache;
 
-/// How long a compiled expression is kept after its last use.
+/// How long a compiled expression is cached after its last use.
 const TTL: Duration = Duration::from_secs(12 * 60 * 60);
 
-/// The maximum length of an expression in bytes. Parser and evaluator are recursive; this and [`OPERATORS_MAX`] limit
-/// the depth, so that an expression cannot overflow the stack.
+/// The maximum length of an expression in bytes. Parser and evaluator are recursive; this limit and [`OPERATORS_MAX`]
+/// bound the recursion, so that no expression overflows the stack.
 const LENGTH_MAX: usize = 4096;
 /// The maximum number of operators in an expression.
 const OPERATORS_MAX: usize = 256;
 
-/// Why an expression has no value.
+/// Why an expression has no value for an instance type.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ExpressionError {
     #[error("compiling expression, {reason} (expression={expression})")]
@@ -41,12 +41,12 @@ pub enum ExpressionError {
     NotFinite { expression: String, instance_type: String, value: String },
 }
 
-/// The variables that an expression may use.
+/// The values of the variables that an expression may use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Variables {
     pub vcpus: i64,
     pub memory_mib: i64,
-    /// Network interfaces of the default network card.
+    /// The number of network interfaces on the default network card.
     pub default_enis: i64,
     pub ips_per_eni: i64,
     pub max_pods: i64,
@@ -67,7 +67,8 @@ impl Variables {
 
     fn context(&self) -> Context<'static> {
         let mut context = Context::default();
-        // The crate's `min` and `max` accept any number of arguments and do not convert between int and double.
+        // The `cel` crate's own `min` and `max` accept any number of arguments and do not convert between int and
+        // double.
         context.add_function("max", |left: Value, right: Value| extreme(left, right, f64::max, i64::max));
         context.add_function("min", |left: Value, right: Value| extreme(left, right, f64::min, i64::min));
         context.add_variable_from_value("vcpus", self.vcpus);
@@ -100,7 +101,7 @@ fn extreme(
     }
 }
 
-/// A compiled expression; its static type is a number.
+/// A compiled expression, which was checked to return a number.
 #[derive(Debug)]
 pub struct Compiled {
     program: Program,
@@ -117,7 +118,7 @@ impl Expressions {
         Self { compiled: Cache::new(clock, TTL) }
     }
 
-    /// Compiles an expression, or returns it from the cache. Only expressions that compile are cached.
+    /// Returns a compiled expression from the cache, or compiles it. Only expressions that compile are cached.
     pub fn compile(&self, expression: &str) -> Result<Arc<Compiled>, ExpressionError> {
         if let Some(compiled) = self.compiled.get_and_renew(&expression.to_owned()) {
             return Ok(compiled);
@@ -127,7 +128,7 @@ impl Expressions {
         Ok(compiled)
     }
 
-    /// The value for an instance type, truncated to an integer.
+    /// The value of an expression for an instance type, truncated to an integer.
     pub fn evaluate(&self, expression: &str, variables: &Variables) -> Result<i64, ExpressionError> {
         let compiled = self.compile(expression)?;
         let failed = |reason: String| ExpressionError::Evaluate {
@@ -152,7 +153,7 @@ impl Expressions {
 }
 
 fn whole(number: f64) -> Option<i64> {
-    // i64::MAX has no exact f64; the next larger f64 is 2^63, which is out of range.
+    // f64 cannot represent i64::MAX; the next larger f64 is 2^63, which is out of range.
     let bound = 2f64.powi(63);
     (-bound..bound).contains(&number).then_some(number as i64)
 }

@@ -1,4 +1,4 @@
-//! The kubelet settings that Karpenter interprets, as typed values.
+//! The kubelet settings that Karpenter itself interprets, as typed values.
 
 use std::collections::BTreeMap;
 
@@ -13,11 +13,11 @@ use serde_json::Value;
 #[serde(untagged)]
 pub enum MaxPods {
     Count(i32),
-    /// A value that is a string; such a value is always an expression.
+    /// A string, which is always an expression.
     Expression(String),
 }
 
-/// The managed fields: Karpenter applies them for every AMI family.
+/// The managed fields, which Karpenter applies for every AMI family.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ParsedKubelet {
@@ -44,7 +44,7 @@ pub struct ParsedKubelet {
     pub cpu_cfs_quota: Option<bool>,
 }
 
-/// The JSON names of the fields of [`ParsedKubelet`].
+/// The names that the fields of [`ParsedKubelet`] have in JSON.
 pub(crate) const MANAGED: [&str; 12] = [
     "clusterDNS",
     "maxPods",
@@ -61,7 +61,8 @@ pub(crate) const MANAGED: [&str; 12] = [
 ];
 
 impl ParsedKubelet {
-    /// Parses the managed fields and ignores the others. Settings without [`super::violations`] always parse.
+    /// Parses the managed fields and ignores the others. Parsing never fails for settings that have no
+    /// [`super::violations`].
     pub fn parse(values: &KubeletValues) -> Result<Self, String> {
         let managed = values.iter().filter(|(key, _)| MANAGED.contains(&key.as_str()));
         let object: serde_json::Map<String, Value> =
@@ -69,17 +70,17 @@ impl ParsedKubelet {
         serde_json::from_value(Value::Object(object)).map_err(|error| error.to_string())
     }
 
-    /// Whether any setting has to be evaluated per instance type.
+    /// Whether some setting is an expression, so that it must be evaluated for each instance type.
     pub fn has_expressions(&self) -> bool {
         matches!(self.max_pods, Some(MaxPods::Expression(_))) || self.has_reserved_expressions()
     }
 
-    /// Whether a reserved resource has to be evaluated per instance type.
+    /// Whether some reserved resource is an expression, so that it must be evaluated for each instance type.
     pub fn has_reserved_expressions(&self) -> bool {
         self.reserved().any(|(_, _, value)| is_expression(value))
     }
 
-    /// All entries of `kubeReserved` and `systemReserved`: field, resource, value.
+    /// All entries of `kubeReserved` and `systemReserved`, as (field, resource, value).
     pub(super) fn reserved(&self) -> impl Iterator<Item = (&'static str, &str, &str)> {
         let of = |field: &'static str, values| {
             let values: &BTreeMap<String, String> = values;
@@ -89,7 +90,7 @@ impl ParsedKubelet {
     }
 }
 
-/// A reserved value that is not a quantity is an expression.
+/// Whether a reserved value is an expression, which it is unless it is a quantity.
 pub(super) fn is_expression(value: &str) -> bool {
     value.parse::<Quantity>().is_err()
 }

@@ -1,4 +1,4 @@
-//! The kubelet settings of one instance type: evaluates the expressions and builds the input of user data.
+//! The kubelet settings of one instance type: evaluates the expressions, and builds the settings for user data.
 
 #[cfg(test)]
 mod tests;
@@ -51,19 +51,19 @@ pub enum EvaluationError {
     },
 }
 
-/// The settings for one instance type, with the values of the expressions.
+/// The kubelet settings for one instance type, with every expression replaced by its value.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Resolved {
-    /// If absent, the default of the AMI family applies.
+    /// The maximum number of pods; if absent, the default of the AMI family applies.
     pub max_pods: Option<i32>,
     pub kube_reserved: BTreeMap<String, String>,
     pub system_reserved: BTreeMap<String, String>,
-    /// Reserved resources without a value for this instance type. A node class with such an entry is not ready; if the
-    /// node class was ready before, instances are launched without the entry.
+    /// Reserved resources whose expression has no value for this instance type. A node class with such an entry is not
+    /// ready. If it was ready before, instances are launched without the entry.
     pub dropped: Vec<Dropped>,
 }
 
-/// An entry of `kubeReserved` or `systemReserved` without a value.
+/// An entry of `kubeReserved` or `systemReserved` whose expression has no value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Dropped {
     pub field: &'static str,
@@ -71,8 +71,8 @@ pub struct Dropped {
     pub error: EvaluationError,
 }
 
-/// Resolves the settings for one instance type. `pods` returns the pod capacity of the instance type with and without a
-/// `maxPods` setting. If the feature gate is off, expressions are ignored.
+/// Resolves the settings for one instance type. `pods` returns the type's pod capacity, given a `maxPods` setting or
+/// none. If the feature gate is off, expressions are ignored.
 pub fn resolve(
     parsed: &ParsedKubelet,
     gates: AwsFeatureGates,
@@ -91,7 +91,7 @@ pub fn resolve(
     Ok(Resolved { max_pods, ..resolve_reserved(parsed, gates, expressions, info, || pods(max_pods)) })
 }
 
-/// Resolves only the reserved resources, for an instance type with the given pod capacity; `max_pods` stays absent.
+/// Resolves only the reserved resources, for an instance type with the given pod capacity; `max_pods` stays `None`.
 pub fn resolve_reserved(
     parsed: &ParsedKubelet,
     gates: AwsFeatureGates,
@@ -127,7 +127,7 @@ pub fn resolve_reserved(
     resolved
 }
 
-/// Checks that every expression has a value for an instance type. A node class is not ready until this holds for all
+/// Checks that every expression has a value for an instance type. A node class is ready only if this holds for all
 /// instance types.
 pub fn check_on_type(
     parsed: &ParsedKubelet,
@@ -177,8 +177,8 @@ fn evaluated_reserved(
     }
 }
 
-/// The settings for the instances of one launch template. `pods` is the pod capacity of their instance types; it is
-/// used if `maxPods` is not a number. `cluster_dns` is the DNS server of the cluster.
+/// The settings for the instances of one launch template. `pods` is the pod capacity of their instance types, which is
+/// used if `maxPods` is not a number. `cluster_dns` is the address of the cluster's DNS server.
 pub fn settings(
     values: &KubeletValues,
     parsed: &ParsedKubelet,

@@ -1,4 +1,4 @@
-//! Checks settings against the fields of the KubeletConfiguration: unknown fields and wrong types.
+//! Compares settings with the fields of the KubeletConfiguration, to find unknown fields and wrong types.
 
 use karpenter_api::runtime::kubelet_fields::{Field, KUBELET, Kind};
 use karpenter_api::types::KubeletValues;
@@ -6,11 +6,11 @@ use karpenter_model::duration::parse_go_duration;
 use karpenter_model::quantity::Quantity;
 use serde_json::Value;
 
-/// All errors, in the order of the fields. Upstream stops at the first wrong type.
+/// Returns all errors, in the order of the fields, whereas upstream stops at the first wrong type.
 pub(super) fn problems(values: &KubeletValues) -> Vec<String> {
     let mut problems = Vec::new();
     for (name, value) in values {
-        // The value of an expression is checked when it is evaluated.
+        // An expression is checked when it is evaluated.
         if name == "maxPods" && value.is_string() {
             continue;
         }
@@ -27,7 +27,7 @@ fn field(name: &str, value: &Value, fields: &'static [Field], parent: &str, prob
     }
 }
 
-/// Null is treated as absent at any depth.
+/// Checks one value and the values in it. Null counts as absent at any depth.
 fn check(value: &Value, kind: &'static Kind, path: &str, problems: &mut Vec<String>) {
     if value.is_null() {
         return;

@@ -1,13 +1,14 @@
-//! The unit of a reserved resource whose value is a bare number, and its rounding.
+//! The unit and the rounding of a reserved resource whose value is a bare number.
 
-/// Evaluated cpu is rounded up to a multiple of this number of millicores. Without rounding, nearly every instance type
-/// would need its own launch template.
+/// The cpu that an expression gives is rounded up to a multiple of this number of millicores. Without rounding, nearly
+/// every instance type would need its own launch template.
 const CPU_STEP_MILLICORES: i64 = 10;
-/// Evaluated memory is rounded up to a multiple of this number of MiB, for the same reason.
+/// The memory that an expression gives is rounded up to a multiple of this number of MiB, so that instance types can
+/// share a launch template.
 const MEMORY_STEP_MIB: i64 = 16;
 
-/// The quantity of an evaluated value: cpu in millicores, memory in MiB, storage in GiB, other resources without a
-/// unit.
+/// Converts the value of an expression to a quantity: cpu is in millicores, memory in MiB, storage in GiB; other
+/// resources have no unit.
 pub(super) fn quantity(resource: &str, amount: i64) -> String {
     match resource {
         "cpu" => format!("{}m", round_up(amount, CPU_STEP_MILLICORES)),
@@ -17,8 +18,8 @@ pub(super) fn quantity(resource: &str, amount: i64) -> String {
     }
 }
 
-/// Rounds up, because reserving too little harms the node and reserving slightly too much does not. If rounding would
-/// overflow, the amount is unchanged.
+/// Rounds up, because reserving too little harms the node, while reserving slightly too much does not. If rounding
+/// would overflow, returns the amount unchanged.
 fn round_up(amount: i64, step: i64) -> i64 {
     match amount % step {
         rest if rest > 0 => amount.checked_add(step - rest).unwrap_or(amount),

@@ -1,6 +1,6 @@
-//! Validation of `spec.kubelet`. The message lists all violations at once.
+//! Validates `spec.kubelet`. The resulting message lists all violations.
 //!
-//! The message of each violation equals upstream's, except for wrong types.
+//! The message of each violation equals upstream's, except messages about wrong types.
 
 use karpenter_api::types::KubeletValues;
 use karpenter_catalog::aws::AmiFamily;
@@ -25,7 +25,7 @@ const EVICTION_SIGNALS: [&str; 6] = [
 const RESERVABLE: [&str; 4] = ["cpu", "memory", "ephemeral-storage", "pid"];
 const GRACE_PERIOD: &str = "evictionSoftGracePeriod";
 
-/// Why a node class fails validation: reason and message of the condition `ValidationSucceeded`.
+/// Why a node class fails validation, as reason and message of the condition `ValidationSucceeded`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
     pub reason: &'static str,
@@ -38,7 +38,7 @@ impl Refusal {
     }
 }
 
-/// All checks that need no instance types, in upstream's order.
+/// Makes all checks that need no instance types, in upstream's order.
 pub fn check(
     values: &KubeletValues,
     family: AmiFamily,
@@ -80,8 +80,8 @@ fn broken_expression(parsed: &ParsedKubelet, expressions: &Expressions) -> Optio
     })
 }
 
-/// A message about settings that the AMI family does not apply. The family `Custom` is exempt: the user writes the
-/// whole user data, and Karpenter applies no settings.
+/// A message that lists settings which the AMI family does not apply; `None` if it applies all. With the family
+/// `Custom`, the user writes the whole user data and Karpenter applies no settings, so there is no message.
 pub fn unsupported(values: &KubeletValues, parsed: &ParsedKubelet, family: AmiFamily) -> Option<String> {
     let flags = FeatureFlags::of(family);
     if values.is_empty() || family == AmiFamily::Custom || flags.supports_arbitrary_kubelet_config {
@@ -109,7 +109,7 @@ pub fn unsupported(values: &KubeletValues, parsed: &ParsedKubelet, family: AmiFa
     (!messages.is_empty()).then(|| messages.join("; "))
 }
 
-/// All errors of the settings that are independent of the AMI family.
+/// All errors of the settings that do not depend on the AMI family.
 pub fn violations(values: &KubeletValues) -> Vec<String> {
     let mut violations = shape::problems(values);
     if values.contains_key("registerWithTaints") {
@@ -162,8 +162,8 @@ fn grace_period(value: &str) -> Option<&'static str> {
     }
 }
 
-/// The kubelet ignores a soft threshold without a grace period, and does not start with a grace period without a
-/// threshold.
+/// Checks that soft eviction thresholds and grace periods belong together. The kubelet ignores a soft threshold without
+/// a grace period; with a grace period but no threshold, it does not start.
 fn soft_evictions(values: &KubeletValues, violations: &mut Vec<String>) {
     let mut unmatched = |field: &str, other: &str| {
         let others = texts(values, other);
@@ -186,7 +186,7 @@ fn reservations(values: &KubeletValues, violations: &mut Vec<String>) {
                     RESERVABLE.join(", ")
                 ));
             }
-            // This applies to expressions too: a leading minus makes the result negative, because no variable is
+            // This applies to expressions as well: no variable is negative, so a leading minus makes the result
             // negative.
             if value.starts_with('-') {
                 violations.push(format!(
@@ -217,7 +217,7 @@ fn numbers(values: &KubeletValues, violations: &mut Vec<String>) {
     }
 }
 
-/// The entries of a map of strings, sorted by key; empty if the field is something else.
+/// The entries of a field that is a map of strings, sorted by key; empty if the field is something else.
 fn texts<'a>(values: &'a KubeletValues, field: &str) -> Vec<(&'a str, &'a str)> {
     let Some(Value::Object(entries)) = values.get(field) else { return Vec::new() };
     let texts = entries.iter().map(|(key, value)| match value {

@@ -1,4 +1,4 @@
-//! The requirements and resource requests of a NodeClaim, parsed for a launch.
+//! The requirements and resource requests of a NodeClaim, parsed for its launch.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ pub struct LaunchConstraints {
 }
 
 impl LaunchConstraints {
-    /// Skips requirements with an unknown operator; the API server rejects them.
+    /// Parses a NodeClaim. Requirements with an unknown operator are skipped; the API server rejects them.
     pub fn of(claim: &NodeClaim) -> Self {
         let requirements = claim.spec.requirements.iter().filter_map(|written| {
             let operator = Operator::parse(&written.operator)?;
@@ -30,7 +30,7 @@ impl LaunchConstraints {
         Self { requirements: requirements.collect(), requests: ResourceList::from_requests(requested) }
     }
 
-    /// Whether a label may have the value. A label without a requirement may have any value.
+    /// Whether the NodeClaim allows this value of a label. If it has no requirement on the label, it allows any value.
     pub fn allows(&self, key: &str, value: &str) -> bool {
         self.requirements.get(key).is_none_or(|requirement| requirement.has(value))
     }
@@ -39,7 +39,7 @@ impl LaunchConstraints {
         self.allows(labels::CAPACITY_TYPE, capacity_type)
     }
 
-    /// The tenancy to launch with: `dedicated` only if the claim does not allow `default`.
+    /// The tenancy to launch with: `dedicated` if the NodeClaim does not allow `default`, else `default`.
     pub fn tenancy(&self) -> &'static str {
         let is_only_dedicated = !self.allows(labels::AWS_INSTANCE_TENANCY, "default")
             && self.allows(labels::AWS_INSTANCE_TENANCY, "dedicated");

@@ -1,7 +1,7 @@
-//! Interprets errors of EC2 launches: the reason and message for the NodeClaim's condition, whether capacity was
-//! insufficient, and which offerings, subnets and reservations are unavailable for a while.
+//! Interprets the errors of EC2 launches: reason and message for the NodeClaim's condition, whether capacity was
+//! insufficient, and which offerings, subnets and reservations are not used for a while.
 //!
-//! Reasons and messages are upstream's, because users and dashboards match them.
+//! Reasons and messages are upstream's, because users and dashboards look for them.
 //!
 //! Upstream: `pkg/errors`, `pkg/providers/instance`
 
@@ -18,7 +18,7 @@ use crate::api::AwsError;
 use crate::api::ec2::FleetError;
 use crate::unavailable::{Scope, UnavailableOffering};
 
-/// Each row: substrings of an error, reason, message. The first row whose substrings all occur applies.
+/// Each row: texts, all of which must occur in the error; reason; message. The first row that matches an error applies.
 const REASONS: [(&[&str], &str, &str); 18] = [
     (
         &["AuthFailure.ServiceLinkedRoleCreationNotPermitted"],
@@ -83,7 +83,7 @@ const REASONS: [(&[&str], &str, &str); 18] = [
         "InsufficientFreeAddressesInSubnet",
         "There are not enough free IP addresses to launch an instance in this subnet",
     ),
-    // Upstream does not have these rows. Without them, invalid credentials would be reported as a failed launch.
+    // Upstream lacks these rows. Without them, invalid credentials would be reported as a failed launch.
     (&["ExpiredToken"], "Unauthorized", "The credentials that Karpenter uses have expired"),
     (&["RequestExpired"], "Unauthorized", "The credentials that Karpenter uses have expired"),
     (&["InvalidClientTokenId"], "Unauthorized", "AWS does not know the credentials that Karpenter uses"),
@@ -91,7 +91,7 @@ const REASONS: [(&[&str], &str, &str); 18] = [
 
 const NOT_ALLOWED: [&str; 3] = ["UnauthorizedOperation", "AccessDenied", "AuthFailure"];
 
-/// Each row: a substring of an authorization error, reason, message.
+/// Each row: a text in an authorization error; reason; message.
 const PERMISSIONS: [(&str, &str, &str); 3] = [
     (
         "with an explicit deny in a permissions boundary",
@@ -110,7 +110,7 @@ const PERMISSIONS: [(&str, &str, &str); 3] = [
     ),
 ];
 
-/// The condition's reason and message for the text of an error.
+/// The reason and message of the condition for the text of an error.
 pub fn reason_and_message(error: &str) -> (&'static str, &'static str) {
     let (spot_role, others) = REASONS.split_first().unwrap_or((&REASONS[0], &[]));
     let fits = |texts: &[&str]| texts.iter().all(|text| error.contains(text));
@@ -131,13 +131,14 @@ pub fn reason_and_message(error: &str) -> (&'static str, &'static str) {
     row.map_or(("LaunchFailed", "Instance launch failed"), |(_, reason, message)| (reason, message))
 }
 
-/// The error of a launch that failed before `CreateFleet`, or whose `CreateFleet` call failed as a whole.
+/// The error of a launch that failed before `CreateFleet`, or for which the whole `CreateFleet` call failed.
 pub fn create_error(doing: &str, error: &str) -> CloudError {
     let (reason, message) = reason_and_message(error);
     CloudError::CreateRefused { reason: reason.to_owned(), message: format!("{doing}: {message}") }
 }
 
-/// The error of a `CreateFleet` call that launched no instance: insufficient capacity if all errors are about capacity.
+/// The error of a `CreateFleet` call that launched no instance. It is an insufficient capacity error if all errors in
+/// the response are about capacity.
 pub fn no_instance_error(errors: &[FleetError]) -> CloudError {
     let texts: BTreeSet<String> = errors.iter().map(|error| text(&error.error)).collect();
     let joined = texts.into_iter().collect::<Vec<_>>().join("; ");
@@ -154,27 +155,27 @@ fn text(error: &AwsError) -> String {
     format!("{}: {}", error.code, error.message)
 }
 
-/// Something that later launches must not use for a while, because of an error of a fleet.
+/// Something that later launches must not use for a while, because EC2 reported an error for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Unavailability {
-    /// The offering has no capacity; the string is EC2's error code.
+    /// The offering has no capacity; the string is the error code that EC2 returned.
     Offering(UnavailableOffering, String),
     /// The subnet has no free IP addresses.
     Subnet(String),
-    /// Spot instances need a service-linked role that does not exist and that the controller may not create.
+    /// Spot instances need a service-linked role, which does not exist and which the controller may not create.
     SpotRoleMissing,
-    /// The reservation has no capacity left until EC2 reports otherwise.
+    /// The reservation has no capacity left, until EC2 reports that it has some.
     Reservation(String),
 }
 
-/// The placement group and partition of a launch; unavailability applies within them only.
+/// The placement group and partition of a launch. Offerings become unavailable only for launches into the same ones.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Placement {
     pub group_id: Option<String>,
     pub partition: Option<u32>,
 }
 
-/// What is unavailable after a fleet's errors, without duplicates.
+/// What is unavailable because of the errors of a fleet, without duplicates.
 pub fn unavailabilities(
     errors: &[FleetError],
     capacity_type: &str,
@@ -191,7 +192,7 @@ pub fn unavailabilities(
         }
         let zone = failed.tried.zone.clone().unwrap_or_default();
         if capacity_type == labels::CAPACITY_TYPE_RESERVED {
-            // A full placement group does not mean that the reservation is exhausted.
+            // A full placement group does not mean that the reservation has no capacity.
             if error.is_unfulfillable() && !error.is_spread_placement_group_full() {
                 let held = reservation(candidates, &failed.tried.instance_type, &zone);
                 if let Some(held) = held {
@@ -217,7 +218,7 @@ pub fn unavailabilities(
         };
         let group = placement.group_id.as_deref();
         if error.is_spread_placement_group_full() && group.is_some() {
-            // The limit of a spread placement group is per zone, for all instance types.
+            // The limit of a spread placement group applies to a zone, whatever the instance type.
             for candidate in candidates {
                 push(&mut unavailabilities, pool(&candidate.instance_type.name, Scope::of(group, None)));
             }

@@ -1,8 +1,8 @@
 //! Selects the instance types and offerings of a `CreateFleet` request: those that are compatible with the NodeClaim
-//! and that one fleet may combine. Bare metal types and types with accelerators are used only if no other type is left.
+//! and that one fleet can combine. Bare metal types and types with accelerators are used only if no other type is left.
 //!
-//! The order of the filters is upstream's; each filter works on the result of the one before. This module makes no AWS
-//! calls and changes no type or offering: candidates borrow from the resolved types.
+//! The filters run in upstream's order, each on the result of the one before. This module makes no AWS calls and does
+//! not change types or offerings; candidates borrow from the resolved types.
 //!
 //! Upstream: `pkg/providers/instance/filter`
 
@@ -18,13 +18,13 @@ use karpenter_model::instance_type::{InstanceType, Offering};
 
 use super::constraints::LaunchConstraints;
 
-/// Maximum number of instance types in one `CreateFleet` request.
+/// The maximum number of instance types in one `CreateFleet` request.
 pub const INSTANCE_TYPES_MAX: usize = 60;
 
-/// An instance type with one of these resources is used only if no other type is left.
+/// Resources of accelerators: an instance type that has one of them is used only if no other type is left.
 const EXOTIC_RESOURCES: [&str; 5] = [AWS_NEURON, AWS_NEURON_CORE, AMD_GPU, NVIDIA_GPU, HABANA_GAUDI];
 
-/// An instance type with the offerings that the launch may use.
+/// An instance type, and those of its offerings that the launch may use.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Candidate<'a> {
     pub instance_type: &'a InstanceType,
@@ -41,7 +41,7 @@ impl Candidate<'_> {
     }
 }
 
-/// Why no instance type can be launched.
+/// Why the filters left no instance type.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NoInstanceTypes {
     #[error("all requested instance types were unavailable during launch")]
@@ -53,7 +53,7 @@ pub enum NoInstanceTypes {
     MinValues { keys: Vec<String> },
 }
 
-/// The instance types to request, cheapest first.
+/// The instance types to request from EC2, cheapest first.
 pub fn filter<'a>(
     types: &'a [InstanceType],
     constraints: &LaunchConstraints,
@@ -97,7 +97,8 @@ fn compatible_and_available<'a>(
     candidates.filter(|candidate| !candidate.offerings.is_empty()).collect()
 }
 
-/// Kinds of reservations that one fleet cannot mix. The order breaks ties between equal prices.
+/// The kinds of reservations, which one fleet cannot mix. Of several kinds with equal prices, the first one in this
+/// order is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum ReservationKind {
     Default,
@@ -119,7 +120,8 @@ fn reservation_kind(offering: &Offering) -> Option<ReservationKind> {
     })
 }
 
-/// If the claim allows reserved capacity, keeps only offerings of the kind that has the cheapest reservation.
+/// If the NodeClaim allows reserved capacity, keeps only offerings of one kind of reservation: the kind of the cheapest
+/// reservation.
 fn only_cheapest_reservation_kind<'a>(
     candidates: Vec<Candidate<'a>>,
     constraints: &LaunchConstraints,
@@ -136,7 +138,7 @@ fn only_cheapest_reservation_kind<'a>(
     }
 }
 
-/// Keeps the cheapest capacity block only, because a fleet can target one block.
+/// Keeps only the cheapest capacity block, because a fleet can target only one.
 fn only_cheapest_capacity_block<'a>(
     candidates: Vec<Candidate<'a>>,
     constraints: &LaunchConstraints,
@@ -159,8 +161,8 @@ fn only_cheapest_capacity_block<'a>(
     best.map_or(candidates, |best| vec![best])
 }
 
-/// Keeps one reservation per instance type and zone, the one with most capacity left: a fleet can have one override for
-/// each type and zone.
+/// For each instance type and zone, keeps only the reservation with the most capacity left, because a fleet can have
+/// only one override per type and zone.
 fn only_largest_reservation_per_zone<'a>(
     candidates: Vec<Candidate<'a>>,
     constraints: &LaunchConstraints,
@@ -186,7 +188,7 @@ fn only_largest_reservation_per_zone<'a>(
     if kept.is_empty() { candidates } else { kept }
 }
 
-/// Drops bare metal types and types with accelerators, unless no other type is left.
+/// Drops bare metal types and types with accelerators, unless no other type would be left.
 fn without_exotic(candidates: Vec<Candidate<'_>>) -> Vec<Candidate<'_>> {
     let is_exotic = |candidate: &Candidate<'_>| {
         let of_type = candidate.instance_type;
@@ -200,7 +202,8 @@ fn without_exotic(candidates: Vec<Candidate<'_>>) -> Vec<Candidate<'_>> {
     candidates.into_iter().filter(|candidate| !is_exotic(candidate)).collect()
 }
 
-/// If both are allowed, drops spot offerings that cost more than the cheapest on-demand offering.
+/// If the NodeClaim allows both spot and on-demand, drops spot offerings that cost more than the cheapest on-demand
+/// offering.
 fn without_spot_above_on_demand<'a>(
     candidates: Vec<Candidate<'a>>,
     constraints: &LaunchConstraints,
@@ -231,7 +234,7 @@ fn keep_offerings<'a>(
     kept.filter(|candidate| !candidate.offerings.is_empty()).collect()
 }
 
-/// Label keys for which the candidates have fewer values than `minValues`.
+/// The label keys for which the candidates have fewer values than `minValues` requires.
 fn missed_min_values(candidates: &[Candidate<'_>], constraints: &LaunchConstraints) -> Vec<String> {
     let asked = constraints.requirements.iter().filter_map(|asked| Some((asked, asked.min_values?)));
     let missed = asked.filter(|(asked, least)| {
@@ -248,7 +251,8 @@ fn missed_min_values(candidates: &[Candidate<'_>], constraints: &LaunchConstrain
     missed.map(|(asked, _)| asked.key.to_string()).collect()
 }
 
-/// The first of reserved, spot and on-demand that the claim allows and a candidate offers.
+/// The capacity type to launch: the first of reserved, spot and on-demand that the NodeClaim allows and some candidate
+/// offers.
 pub fn capacity_type(candidates: &[Candidate<'_>], constraints: &LaunchConstraints) -> &'static str {
     let order = [labels::CAPACITY_TYPE_RESERVED, labels::CAPACITY_TYPE_SPOT];
     let is_offered = |capacity_type: &&str| {
@@ -266,7 +270,7 @@ pub(super) fn label<'a>(offering: &'a Offering, key: &str) -> Option<&'a str> {
     offering.requirements.get(key).and_then(|value| value.single_value()).map(AsRef::as_ref)
 }
 
-/// The reservation behind an offering of a type in a zone; there is one at most after [`filter`].
+/// The reservation of an instance type's reserved offering in a zone. After [`filter`] there is at most one.
 pub(super) fn reservation<'a>(
     candidates: &[Candidate<'a>],
     instance_type: &str,
@@ -279,11 +283,11 @@ pub(super) fn reservation<'a>(
     candidate.offerings.iter().find(is_there).and_then(|offering| Reservation::of(offering))
 }
 
-/// A capacity reservation as described by the labels of an offering.
+/// A capacity reservation, as far as the labels of its offering describe it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Reservation {
     pub id: String,
-    /// `default` or `capacity-block`.
+    /// The type of the reservation: `default` or `capacity-block`.
     pub reservation_type: String,
     pub is_interruptible: bool,
 }

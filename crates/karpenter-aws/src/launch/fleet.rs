@@ -1,5 +1,5 @@
-//! Builds the `CreateFleet` request (overrides, capacity type, allocation strategy, tags), and splits one answer among
-//! the launches that were batched into the call.
+//! Builds the `CreateFleet` request (overrides, capacity type, allocation strategy, tags), and divides one response
+//! among the launches that were batched into the call.
 //!
 //! Upstream: `pkg/providers/instance`, `pkg/batcher/createfleet.go`
 
@@ -18,27 +18,28 @@ use crate::api::ec2::{
 use crate::api::{AwsError, Tags};
 use crate::subnets::LaunchSubnet;
 
-/// An existing launch template and the candidates that can be launched with it.
+/// A launch template that exists in EC2, and the candidates that can be launched with it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ReadyTemplate<'a> {
     pub name: String,
     pub image_id: String,
-    /// Candidates with only those offerings that the launch may use.
+    /// The candidates, reduced to offerings that the launch may use.
     pub candidates: Vec<Candidate<'a>>,
 }
 
-/// Parameters of a `CreateFleet` request besides its overrides.
+/// The parameters of a `CreateFleet` request other than its overrides.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FleetTerms<'a> {
     pub capacity_type: &'a str,
     pub reservation: Option<&'a Reservation>,
-    /// A NodeOverlay changed prices: EC2 must use the priorities of the overrides instead of its own prices.
+    /// Whether a NodeOverlay changed prices. If so, EC2 must use the priorities of the overrides instead of its own
+    /// prices.
     pub has_price_overlay: bool,
     pub context: Option<&'a str>,
     pub tags: &'a Tags,
 }
 
-/// The request; `None` if no offering has a subnet.
+/// Builds the request; `None` if no offering is in a zone with a subnet.
 pub fn fleet(
     templates: &[ReadyTemplate<'_>],
     subnets: &BTreeMap<String, LaunchSubnet>,
@@ -88,7 +89,8 @@ pub fn fleet(
     })
 }
 
-/// One override per instance type and zone. The launch template sets the partition of a placement group.
+/// One override per instance type and zone. The partition of a placement group is not set here, but in the launch
+/// template.
 fn overrides(template: &ReadyTemplate<'_>, subnets: &BTreeMap<String, LaunchSubnet>) -> Vec<FleetOverride> {
     let mut seen = BTreeSet::new();
     let mut overrides = Vec::new();
@@ -102,7 +104,7 @@ fn overrides(template: &ReadyTemplate<'_>, subnets: &BTreeMap<String, LaunchSubn
                 instance_type: candidate.instance_type.name.to_string(),
                 subnet_id: Some(subnet.id.clone()),
                 image_id: Some(template.image_id.clone()),
-                // EC2 includes the zone in its errors, so that the zone need not be derived from the subnet.
+                // EC2 then includes the zone in its errors, so it need not be derived from the subnet.
                 zone: Some(subnet.zone.clone()),
                 priority: Some(offering.instance_price()),
             });
@@ -111,12 +113,13 @@ fn overrides(template: &ReadyTemplate<'_>, subnets: &BTreeMap<String, LaunchSubn
     overrides
 }
 
-/// The key for batching: requests are batched if they are equal in every field.
+/// The batching key: requests that are equal in every field have the same key.
 pub(super) fn batch_key(request: &CreateFleet) -> String {
     format!("{request:?}")
 }
 
-/// Splits the answer among `count` callers: each gets one instance while there are any, and all get the errors.
+/// Divides the response among `count` callers: each gets one instance as long as there are any, and all of them get the
+/// errors.
 pub(super) fn share(answer: FleetAnswer, count: usize) -> Vec<FleetAnswer> {
     let FleetAnswer { fleet_id, instances, mut errors } = answer;
     let single = instances.into_iter().flat_map(|launched| {

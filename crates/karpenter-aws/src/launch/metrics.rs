@@ -1,4 +1,4 @@
-//! Metrics of launches, terminations and batching, with upstream's names.
+//! Metrics of launches, terminations and batching, under upstream's names.
 
 use karpenter_controllers::metrics::DURATION_BUCKETS;
 use prometheus::core::Collector;
@@ -6,19 +6,19 @@ use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, IntGaugeVec, Opts, 
 
 use crate::batcher::BatchRecord;
 
-/// Histogram buckets of the number of requests in a batch.
+/// The histogram buckets for the number of requests in a batch.
 const SIZE_BUCKETS: [f64; 34] = [
     1.0, 2.0, 4.0, 5.0, 10.0, 15.0, 20.0, 25.0, 30.0, 40.0, 50.0, 60.0, 70.0, 80.0, 90.0, 100.0, 125.0,
     150.0, 175.0, 200.0, 225.0, 250.0, 275.0, 300.0, 350.0, 400.0, 450.0, 500.0, 550.0, 600.0, 700.0, 800.0,
     900.0, 1000.0,
 ];
 
-/// Clones count into the same series.
+/// The metrics of launches. All clones count into the same series.
 #[derive(Debug, Clone)]
 pub struct LaunchMetrics {
-    /// Labels: zone, zone id, capacity type and reason. Counts one failure per fleet error.
+    /// Counts the errors in `CreateFleet` responses, with the labels zone, zone id, capacity type and reason.
     pub launch_failures: IntCounterVec,
-    /// Labels: zone and zone id.
+    /// Counts failed terminations, with the labels zone and zone id.
     pub termination_failures: IntCounterVec,
     pub batch_time: HistogramVec,
     pub batch_size: HistogramVec,
@@ -78,7 +78,8 @@ impl LaunchMetrics {
     }
 }
 
-/// Ignores a second registration: in tests, a second provider in the process has metrics that are not exported.
+/// Registers a metric. If one with the same name is registered already, this one is not exported; this happens in tests
+/// with two providers in one process.
 fn add<C: Collector + Clone + 'static>(registry: &Registry, collector: C) -> C {
     let _ = registry.register(Box::new(collector.clone()));
     collector

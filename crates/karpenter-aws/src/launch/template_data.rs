@@ -1,6 +1,6 @@
 //! Builds the content of a launch template from an EC2NodeClass and the parameters of a launch.
 //!
-//! Pure functions. `karpenter-userdata` renders the user data, which is an input here.
+//! The functions are pure. Their input includes the user data, which `karpenter-userdata` renders.
 //!
 //! Upstream: `pkg/providers/launchtemplate/launchtemplate.go`
 
@@ -23,7 +23,7 @@ use crate::api::ec2::{
 
 const BYTES_PER_GIB: i64 = 1 << 30;
 
-/// Everything that the content of a launch template depends on.
+/// All inputs that determine the content of a launch template.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TemplateInput<'a> {
     pub class: &'a EC2NodeClass,
@@ -38,7 +38,8 @@ pub struct TemplateInput<'a> {
     pub efa_count: i64,
     pub is_enclave_enabled: bool,
     pub reservation: Option<Reservation>,
-    /// Whether the template states which reservations may be used. If not, EC2 uses open reservations on its own.
+    /// Whether the template states which reservations its instances may use. Otherwise EC2 uses open reservations by
+    /// default.
     pub targets_reservations: bool,
     pub placement_group_id: Option<&'a str>,
     pub partition: Option<i32>,
@@ -52,7 +53,7 @@ pub fn template_data(input: &TemplateInput<'_>) -> LaunchTemplateData {
         image_id: input.image_id.to_owned(),
         user_data: input.user_data.clone(),
         instance_profile_name: status.and_then(|status| status.instance_profile.clone()),
-        // The request has at least one network interface, and each interface lists the security groups itself.
+        // The template has at least one network interface, and each interface lists the security groups itself.
         security_group_ids: Vec::new(),
         network_interfaces: network_interfaces(input),
         block_device_mappings: block_device_mappings(spec, input.family),
@@ -118,7 +119,7 @@ fn network_interfaces(input: &TemplateInput<'_>) -> Vec<NetworkInterfaceSpec> {
     let own = spec.network_interfaces.as_deref().unwrap_or_default();
     if !own.is_empty() {
         let interfaces = own.iter().map(|interface| {
-            // EC2 rejects addresses on interfaces that carry no IP traffic.
+            // Interfaces of type efa-only carry no IP traffic, and EC2 rejects addresses on them.
             let base = if interface.interface_type == "efa-only" {
                 let security_group_ids = full.security_group_ids.clone();
                 NetworkInterfaceSpec { security_group_ids, ..NetworkInterfaceSpec::default() }
@@ -136,7 +137,8 @@ fn network_interfaces(input: &TemplateInput<'_>) -> Vec<NetworkInterfaceSpec> {
     }
     if input.efa_count > 0 {
         let cards = 0..i32::try_from(input.efa_count).unwrap_or(i32::MAX);
-        // Only the interface of the first network card is the primary one, so only it may get a public address.
+        // Only the interface of the first network card is the primary one, and only the primary one may get a public
+        // address.
         let interfaces = cards.map(|card| NetworkInterfaceSpec {
             network_card_index: Some(card),
             device_index: i32::from(card != 0),
@@ -172,7 +174,8 @@ fn block_device_mappings(spec: &EC2NodeClassSpec, family: AmiFamily) -> Vec<Bloc
     defaults.collect()
 }
 
-/// Validation rejects a mapping without `ebs`; for a class that was not validated, EC2 returns the error.
+/// Converts a mapping. Validation rejects a mapping without `ebs`; if the node class was not validated, EC2 returns the
+/// error.
 fn block_device(mapping: &BlockDeviceMapping) -> BlockDeviceSpec {
     let none = BlockDevice::default();
     let disk = mapping.ebs.as_ref().unwrap_or(&none);
@@ -197,7 +200,8 @@ fn block_device(mapping: &BlockDeviceMapping) -> BlockDeviceSpec {
 }
 
 fn metadata(spec: &EC2NodeClassSpec, region: &str, cluster_is_ipv6: bool) -> MetadataOptionsSpec {
-    // An account may enable instance tags in metadata by default; Karpenter's tag keys are not valid there.
+    // An account may enable instance tags in metadata by default, but Karpenter's tag keys are not valid there, so they
+    // are disabled.
     let instance_metadata_tags = Some("disabled".to_owned());
     match &spec.metadata_options {
         Some(options) => MetadataOptionsSpec {

@@ -1,5 +1,5 @@
-//! Groups instance types that can share a launch template: same AMI, kubelet configuration, number of EFA interfaces
-//! and capacity reservation.
+//! Groups instance types that can share a launch template, because they have the same AMI, kubelet configuration,
+//! number of EFA interfaces and capacity reservation.
 //!
 //! Upstream: `pkg/providers/amifamily/resolver.go`
 
@@ -15,14 +15,14 @@ use super::constraints::LaunchConstraints;
 use super::filters::{Candidate, Reservation};
 use crate::node_class::image_of_type;
 
-/// The instance types of one launch template, and what they have in common.
+/// The instance types of one launch template, and the properties that they share.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TemplateGroup<'a> {
     pub image: &'a AmiStatus,
     pub kubelet: Kubelet,
     pub efa_count: i64,
     pub reservation: Option<Reservation>,
-    /// The candidates in the order of the input.
+    /// The instance types of the group, in the order of the input.
     pub candidates: Vec<Candidate<'a>>,
 }
 
@@ -37,12 +37,14 @@ pub enum GroupingError {
     Kubelet { instance_type: String, problem: String },
 }
 
-/// Computes the kubelet configuration of a class for an instance type: defaults filled in, expressions evaluated.
+/// Computes the kubelet configuration of a node class for an instance type, with defaults filled in and expressions
+/// evaluated.
 pub trait KubeletConfigs: Send + Sync + 'static {
     fn kubelet(&self, class: &EC2NodeClass, instance_type: &InstanceType) -> Result<Kubelet, String>;
 }
 
-/// Index of the AMI in the status, kubelet configuration as text, number of EFA interfaces, reservation.
+/// The grouping key: index of the AMI in the node class's status, kubelet configuration as text, number of EFA
+/// interfaces, reservation.
 type Key = (usize, String, i64, Option<Reservation>);
 
 pub fn template_groups<'a>(
@@ -85,7 +87,8 @@ pub fn template_groups<'a>(
     Ok(groups.into_values().collect())
 }
 
-/// Splits a candidate by reservation: a reserved launch targets one reservation per template, other launches none.
+/// Splits a candidate's offerings by reservation. For a reserved launch, each template targets one reservation; for
+/// other launches, there is a single part without a reservation.
 fn by_reservation<'a>(
     candidate: &Candidate<'a>,
     capacity_type: &str,

@@ -1,9 +1,10 @@
-//! Launch templates in EC2: created on demand, named by a hash of their content, and deleted when unused.
+//! The launch templates in EC2: each is created when it is needed, named by a hash of its content, and deleted when it
+//! is no longer used.
 //!
-//! Because the name is a hash of the content, equal launches share a template and templates are never modified. A
-//! template is deleted if it was not used for one minute; templates of an earlier process are loaded once and treated
-//! the same. Concurrent launches that need the same template share one lookup and one create. Different templates are
-//! created concurrently, up to a limit of connections.
+//! Because the name is a hash of the content, equal launches share a template, and templates are never modified. A
+//! template that was not used for one minute is deleted. Templates of an earlier process are loaded once and then
+//! treated the same way. Concurrent launches that need the same template share one lookup and one create call.
+//! Different templates are created at the same time, up to a maximum number of connections.
 //!
 //! Upstream: `pkg/providers/launchtemplate`
 
@@ -20,19 +21,19 @@ use crate::api::{AwsError, Ec2, TagFilter, Tags};
 use crate::cache::Cache;
 use crate::single_flight::SingleFlight;
 
-/// A template that was not used for this time is deleted.
+/// A launch template that was not used for this long is deleted.
 const UNUSED_TTL: Duration = Duration::from_secs(60);
-/// How many templates are looked up or created concurrently; EC2 allows a burst of as many calls.
+/// How many launch templates are looked up or created at the same time; EC2 allows a burst of as many calls.
 const CONCURRENT_CREATES_MAX: usize = 50;
 pub const NAME_PREFIX: &str = "karpenter.k8s.aws";
 pub const CLUSTER_TAG: &str = "eks:eks-cluster-name";
 
-/// The name of a template: a prefix and the hash of its content.
+/// The name of a launch template: a prefix and a hash of its content.
 pub fn template_name(data: &LaunchTemplateData, tags: &Tags) -> String {
     format!("{NAME_PREFIX}/{}", text_hash(&format!("{data:?}{tags:?}")))
 }
 
-/// Creates and deletes launch templates. Clones share their state.
+/// Creates and deletes launch templates. All clones share their state.
 #[derive(Clone)]
 pub struct LaunchTemplates {
     ec2: Arc<dyn Ec2>,
@@ -53,7 +54,7 @@ impl LaunchTemplates {
         }
     }
 
-    /// Returns the template with this content, and creates it if it does not exist.
+    /// Returns the launch template with this content; if it does not exist, creates it.
     pub async fn ensure(&self, data: LaunchTemplateData, tags: &Tags) -> Result<LaunchTemplate, AwsError> {
         let name = template_name(&data, tags);
         if let Some(known) = self.known.get_and_renew(&name) {
@@ -63,7 +64,7 @@ impl LaunchTemplates {
         let (ec2, known) = (Arc::clone(&self.ec2), Arc::clone(&self.known));
         let create_permits = Arc::clone(&self.create_permits);
         let make = move || async move {
-            // The semaphore is never closed.
+            // This cannot fail, because the semaphore is never closed.
             let _permit = create_permits.acquire().await;
             let template = find_or_create(&*ec2, &request).await?;
             known.insert(request.name.clone(), template.clone());
@@ -72,12 +73,13 @@ impl LaunchTemplates {
         self.in_flight.run(name, make).await
     }
 
-    /// Drops the template from the cache, after EC2 reported that it does not exist.
+    /// Removes a launch template from the cache, after EC2 reported that it does not exist.
     pub fn forget(&self, name: &str) {
         self.known.remove(&name.to_owned());
     }
 
-    /// Loads the templates of an earlier process, so that they are deleted when unused. The leader calls this once.
+    /// Loads the launch templates of an earlier process, so that they are deleted when they are no longer used. Only
+    /// the leader calls this, and only once.
     pub async fn hydrate(&self) -> Result<usize, AwsError> {
         let tags = vec![TagFilter::is(CLUSTER_TAG, &self.cluster_name)];
         let found =
@@ -92,11 +94,12 @@ impl LaunchTemplates {
         Ok(count)
     }
 
-    /// Deletes expired templates; called about once a minute. A deletion that fails is retried by the next call.
+    /// Deletes launch templates that were not used for a minute; called about once a minute. If a deletion fails, the
+    /// next call retries it.
     pub async fn sweep(&self) -> usize {
         let mut deleted = 0;
         for (name, template) in self.known.take_expired() {
-            // A launch may have used it again in the meantime.
+            // A launch may have used the launch template again in the meantime.
             if self.known.contains(&name) {
                 continue;
             }
@@ -111,7 +114,7 @@ impl LaunchTemplates {
         deleted
     }
 
-    /// Deletes all templates of a class.
+    /// Deletes all launch templates of a node class.
     pub async fn delete_all(&self, class_name: &str) -> Result<(), AwsError> {
         let tags = vec![
             TagFilter::is(CLUSTER_TAG, &self.cluster_name),
@@ -156,7 +159,8 @@ async fn find_or_create(ec2: &dyn Ec2, request: &CreateLaunchTemplate) -> Result
         Err(error) => return Err(error),
     }
     match ec2.create_launch_template(request).await {
-        // Another process created it; a template of the same name has the same content.
+        // Another process created the launch template. Templates with the same name have the same content, so it can be
+        // used.
         Err(error) if error.is_already_exists() => {
             let found = ec2.describe_launch_templates(&by_name).await?;
             found.into_iter().next().ok_or(error)

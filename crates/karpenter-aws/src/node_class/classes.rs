@@ -1,7 +1,8 @@
 //! The EC2NodeClasses of the cluster, parsed one by one.
 //!
-//! The API server admits some objects that cannot be parsed, for example a volume size of `Ti`. A watch of typed objects
-//! would fail for all classes because of one; here only that class is reported as unreadable.
+//! The API server accepts some objects that cannot be parsed, for example with a volume size of `Ti`. In a watch of
+//! typed objects, one such object would make the whole watch fail. Here, only that node class is reported as
+//! unreadable.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,24 +15,24 @@ use kube::api::DynamicObject;
 
 pub(crate) const KIND: &str = "EC2NodeClass";
 
-/// The result of looking up a class by name.
+/// The result of looking up a node class by name.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Lookup {
     Missing,
-    /// The class exists, but cannot be parsed.
+    /// The node class exists, but cannot be parsed.
     Unreadable {
         problem: String,
     },
     Found(Arc<EC2NodeClass>),
 }
 
-/// Parses a class, or returns the parse error.
+/// Parses a node class; returns the parse error if it cannot be parsed.
 pub fn read(object: &DynamicObject) -> Result<EC2NodeClass, String> {
     let value = serde_json::to_value(object).map_err(|error| error.to_string())?;
     serde_json::from_value(value).map_err(|error| error.to_string())
 }
 
-/// Metadata and status of a class whose spec cannot be parsed.
+/// A node class with metadata and status, but an empty spec, for an object whose spec cannot be parsed.
 pub(crate) fn without_spec(object: &DynamicObject) -> EC2NodeClass {
     let status = object.data.get("status").cloned();
     EC2NodeClass {
@@ -41,15 +42,15 @@ pub(crate) fn without_spec(object: &DynamicObject) -> EC2NodeClass {
     }
 }
 
-/// Whether a reference refers to the class of this name.
+/// Whether the reference is to the EC2NodeClass with this name.
 pub(crate) fn refers_to(reference: &NodeClassReference, name: &str) -> bool {
     reference.group == labels::AWS_GROUP && reference.kind == KIND && reference.name == name
 }
 
-/// A resource version and its parse result.
+/// The resource version of an object, and the result of parsing it.
 type CachedLookup = (Option<String>, Lookup);
 
-/// The classes of the cluster. Clones share the cache of parsed classes.
+/// The node classes of the cluster. All clones share the cache of parsed node classes.
 #[derive(Clone)]
 pub struct NodeClasses {
     store: Store<DynamicObject>,
@@ -61,7 +62,7 @@ impl NodeClasses {
         Self { store, read: Arc::default() }
     }
 
-    /// `None` if the stores do not watch this kind.
+    /// The node classes in the stores; `None` if the stores do not watch EC2NodeClasses.
     pub fn of(stores: &Stores) -> Option<Self> {
         let (_, store) = stores.node_classes.iter().find(|(kind, _)| kind.kind == KIND)?;
         Some(Self::new(store.clone()))
@@ -88,7 +89,7 @@ impl NodeClasses {
         lookup
     }
 
-    /// All classes that can be parsed, by name.
+    /// All node classes that can be parsed, sorted by name.
     pub fn list(&self) -> Vec<Arc<EC2NodeClass>> {
         let names: Vec<String> =
             self.store.list().iter().filter_map(|object| object.metadata.name.clone()).collect();

@@ -1,7 +1,7 @@
-//! The status conditions of an EC2NodeClass, and how the result of a check changes a condition.
+//! The status conditions of an EC2NodeClass, and how the result of a check changes its condition.
 //!
-//! Types, reasons and messages are upstream's, with additional reasons for failures that upstream only logs. While a
-//! condition that is true for the current generation cannot be checked, it stays true with the error as its message, so
+//! Types, reasons and messages are upstream's; for failures that upstream only logs, there are further reasons. If a
+//! condition is true for the current generation and cannot be checked, it stays true with the error as its message, so
 //! that a call that fails for a minute does not block launches.
 
 use std::time::Duration;
@@ -17,7 +17,7 @@ pub const PLACEMENT_GROUP_READY: &str = "PlacementGroupReady";
 pub const CAPACITY_RESERVATIONS_READY: &str = "CapacityReservationsReady";
 pub const READY: &str = "Ready";
 
-/// All condition types in upstream's order; the root condition is the last.
+/// All condition types in upstream's order; the root condition comes last.
 pub(crate) const ALL: [&str; 8] = [
     AMIS_READY,
     CAPACITY_RESERVATIONS_READY,
@@ -29,7 +29,7 @@ pub(crate) const ALL: [&str; 8] = [
     READY,
 ];
 
-/// The new status of a condition.
+/// The status that a check gives a condition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NewStatus {
     True,
@@ -41,7 +41,7 @@ pub enum NewStatus {
         reason: &'static str,
         message: String,
     },
-    /// The check failed: true stays true, with this message; any other status becomes unknown.
+    /// The check failed. A condition that is true stays true with this message; any other becomes unknown.
     NotChecked {
         reason: &'static str,
         message: String,
@@ -49,24 +49,24 @@ pub enum NewStatus {
     Unchanged,
 }
 
-/// When the class is reconciled again for this condition.
+/// When the node class is reconciled again because of this condition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Recheck {
-    /// Only when the class changes.
+    /// Only after the node class changed.
     OnChange,
     After(Duration),
-    /// With exponential back-off.
+    /// After a delay that grows exponentially.
     BackOff,
 }
 
-/// An error and how to fix it, for the log.
+/// An error and its fix, for the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
     pub error: String,
     pub remedy: String,
 }
 
-/// The result of checking one condition.
+/// The result of checking one condition of a node class.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConditionResult {
     pub condition: &'static str,
@@ -80,7 +80,7 @@ impl ConditionResult {
         Self { condition, new_status: NewStatus::True, recheck, failure: None }
     }
 
-    /// The condition is false until the class or its AWS resources change.
+    /// The condition is false, and stays false until the node class or its AWS resources change.
     pub(crate) fn not_ready(
         condition: &'static str,
         reason: &'static str,
@@ -93,7 +93,7 @@ impl ConditionResult {
         Self { condition, new_status: NewStatus::False { reason, message }, recheck, failure: Some(failure) }
     }
 
-    /// The condition could not be checked.
+    /// The condition could not be checked, because of a failure.
     pub(crate) fn not_checked(condition: &'static str, reason: &'static str, failure: Failure) -> Self {
         let message = failure.error.clone();
         Self {
@@ -104,13 +104,13 @@ impl ConditionResult {
         }
     }
 
-    /// The inputs of the check are not known yet; no failure is logged.
+    /// The condition cannot be checked yet, because inputs of the check are not known yet. No failure is logged.
     pub(crate) fn pending(condition: &'static str) -> Self {
         Self { condition, new_status: NewStatus::Unchanged, recheck: Recheck::BackOff, failure: None }
     }
 }
 
-/// Applies a result to the conditions.
+/// Changes the conditions according to the result of a check.
 pub fn record(set: &mut ConditionSet<'_>, result: &ConditionResult) {
     let condition = result.condition;
     match &result.new_status {
@@ -137,7 +137,8 @@ mod tests {
     fn true_condition_of_same_generation_stays_true_when_check_fails() {
         let not_checked = || NewStatus::NotChecked { reason: "Failed", message: "no answer".to_owned() };
         let bad = NewStatus::False { reason: "NotFound", message: "none".to_owned() };
-        // Columns: status before, its generation, new status, expected condition.
+        // Columns: status before the check, the generation it was observed for, result of the check, expected
+        // condition.
         let table = [
             (None, 2, not_checked(), ("Unknown", "Failed", "no answer")),
             (Some(ConditionStatus::True), 2, not_checked(), ("True", "SubnetsReady", "no answer")),

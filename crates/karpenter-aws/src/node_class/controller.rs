@@ -1,4 +1,4 @@
-//! The controller `nodeclass`: updates the status of EC2NodeClasses and finalizes deleted ones.
+//! The controller `nodeclass`, which updates the status of EC2NodeClasses and finalizes deleted ones.
 //!
 //! Upstream: `pkg/controllers/nodeclass/controller.go`
 
@@ -34,18 +34,19 @@ use crate::profiles::{ProfileError, Profiles};
 use crate::security_groups::SecurityGroups;
 use crate::subnets::Subnets;
 
-/// Event reason if instance profiles or launch templates of a deleted class could not be deleted.
+/// The reason of the event that reports that instance profiles or launch templates of a deleted node class could not be
+/// deleted.
 const CLEAN_UP_FAILED: &str = "CleanUpFailed";
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ClassSettings {
     pub cluster_name: String,
-    /// IAM cannot be reached, so instance profiles of a deleted class are not deleted.
+    /// Whether the VPC has no access to IAM, so that instance profiles of a deleted node class are not deleted.
     pub is_isolated_vpc: bool,
     pub is_dry_run_disabled: bool,
 }
 
-/// The dependencies of the controller.
+/// The modules and settings that the controller uses.
 #[derive(Clone)]
 pub struct ClassParts {
     pub classes: NodeClasses,
@@ -64,7 +65,7 @@ pub struct NodeClassStatus {
     writes: ClassWrites,
     failure_log: FailureLog,
     validation_cache: ValidationCache,
-    /// By uid of the class: the number of consecutive reconciles that ended with a retry.
+    /// For each node class, by uid: how many consecutive reconciles ended with a retry.
     retries: Mutex<BTreeMap<String, u32>>,
 }
 
@@ -85,8 +86,8 @@ impl NodeClassStatus {
         });
         let to = queue.clone();
         self.context.stores.node_claims.observe(move |change: &Change<NodeClaim>| {
-            // A terminating class is finalized after its last NodeClaim is deleted, so every such deletion triggers a
-            // reconcile.
+            // A terminating node class is finalized when its last NodeClaim is gone, so every deletion of a NodeClaim
+            // of the node class triggers a reconcile.
             if change.is_deleted() {
                 to.add(ObjectKey::new("", change.object().spec.node_class_ref.name.as_str()));
             }
@@ -115,7 +116,8 @@ impl NodeClassStatus {
             profile,
         };
         let mut drafted = class.clone();
-        // The resource version is removed, because caches keyed by it must not mistake the draft for the stored object.
+        // The resource version is removed from the draft, because caches with it in their key must not mistake the
+        // draft for the stored object.
         drafted.metadata.resource_version = None;
         let mut status = drafted.status.take().unwrap_or_default();
         let mut results = decide(class, observed, &mut status, self.context.clock.now());
@@ -139,7 +141,8 @@ impl NodeClassStatus {
             return self.parts.profiles.ensure(class, role).await;
         }
         let named = class.spec.instance_profile.clone().unwrap_or_default();
-        // If the class had a role before, launches in flight may still use the profile that Karpenter created for it.
+        // If the node class named a role before, launches in flight may still use the instance profile that Karpenter
+        // created for that role.
         let before = class.status.as_ref().and_then(|status| status.instance_profile.as_deref());
         if let Some(before) = before.filter(|before| !before.is_empty() && *before != named) {
             self.parts.profiles.protect(before);
@@ -147,7 +150,7 @@ impl NodeClassStatus {
         Ok(named)
     }
 
-    /// The class without its spec, and the result that its spec cannot be parsed.
+    /// The node class with an empty spec, and the condition that reports that its spec cannot be parsed.
     fn unreadable(&self, object: &DynamicObject, problem: &str) -> (EC2NodeClass, Vec<ConditionResult>) {
         let mut class = without_spec(object);
         let result = validation::unreadable(problem);
@@ -161,7 +164,7 @@ impl NodeClassStatus {
 
     async fn finalize(&self, object: &DynamicObject) -> kube::Result<Requeue> {
         let Some(finalizers) = without_finalizer(&object.metadata) else { return Ok(Requeue::No) };
-        // A class that cannot be parsed can still be finalized.
+        // A node class can be finalized even if it cannot be parsed.
         let class = read(object).unwrap_or_else(|_| without_spec(object));
         let name = name_of(object);
         let claims = self.context.stores.node_claims.list();
@@ -254,7 +257,8 @@ impl Reconcile for NodeClassStatus {
     }
 }
 
-/// Whether anything but the status changed; only this controller writes the status.
+/// Whether something other than the status changed. Only this controller writes the status, so such a change needs no
+/// reconcile.
 fn needs_reconcile(change: &Change<DynamicObject>) -> bool {
     match change {
         Change::Deleted { .. } => false,

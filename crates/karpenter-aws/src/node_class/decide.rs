@@ -1,4 +1,5 @@
-//! Turns the AWS answers of one reconcile into status lists and conditions, and computes the requeue delay.
+//! Turns the AWS responses of one reconcile into the lists and conditions of the status, and computes the delay before
+//! the next reconcile.
 
 use std::time::Duration;
 
@@ -13,14 +14,14 @@ use crate::api::AwsError;
 use crate::api::ec2::{PlacementGroup, SecurityGroup, Subnet};
 use crate::profiles::ProfileError;
 
-/// First delay of the back-off; doubles with each retry.
+/// The first delay of the back-off; each retry doubles the delay.
 const BACK_OFF_FIRST: Duration = Duration::from_secs(1);
 const BACK_OFF_MAX: Duration = Duration::from_secs(60);
 
-/// The AWS answers for a class.
+/// The AWS responses for a node class.
 pub(crate) struct Observed<'a> {
     pub(crate) images: Result<Vec<AmiStatus>, ImagesError>,
-    /// The capacity reservations; `None` if the feature gate ReservedCapacity is off.
+    /// The capacity reservations that the node class selects; `None` if the feature gate ReservedCapacity is off.
     pub(crate) reservations: Option<Result<Vec<CapacityReservationStatus>, AwsError>>,
     pub(crate) placement_group: Result<Option<PlacementGroup>, AwsError>,
     pub(crate) subnets: Result<&'a [Subnet], AwsError>,
@@ -28,7 +29,7 @@ pub(crate) struct Observed<'a> {
     pub(crate) profile: Result<String, ProfileError>,
 }
 
-/// Updates the lists of the status; returns the results of the conditions in upstream's order.
+/// Updates the lists in the status, and returns the results for the conditions in upstream's order.
 pub(crate) fn decide(
     class: &EC2NodeClass,
     observed: Observed<'_>,
@@ -66,7 +67,7 @@ fn replace<T>(list: &mut T, by: Option<T>) {
     }
 }
 
-/// The requeue delay and the new number of consecutive retries, from the number before.
+/// The delay before the next reconcile, and the new number of consecutive retries, given the number before.
 pub(crate) fn requeue_after(results: &[ConditionResult], retries: u32) -> (Requeue, u32) {
     let needs_back_off = results.iter().any(|result| result.recheck == Recheck::BackOff);
     let retries = if needs_back_off { retries.saturating_add(1) } else { 0 };

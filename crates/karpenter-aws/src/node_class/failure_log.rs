@@ -1,5 +1,5 @@
-//! Log lines and events about classes: one log line when a condition starts to fail or fails differently, one when it
-//! recovers, and an event for each change of a condition's status.
+//! Log lines and events about node classes. A line is logged when a condition starts to fail, when it fails with
+//! another error, and when it recovers. An event is published when the status of a condition changes.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -10,16 +10,16 @@ use karpenter_controllers::events::ObjectEvent;
 
 use super::conditions::{ALL, ConditionResult, Failure, NewStatus};
 
-/// The key of cleanup failures, in place of a condition.
+/// The key under which failures of cleanup are stored, in place of a condition type.
 const CLEANUP: &str = "cleanup";
 
-/// The last logged error by uid of the class and condition, so that the same error is logged once.
+/// For each node class (by uid) and condition: the error that was last logged, so that it is not logged again.
 #[derive(Default)]
 pub(crate) struct FailureLog {
     failures: Mutex<BTreeMap<(String, &'static str), String>>,
 }
 
-/// Which log line a result needs.
+/// Which line is logged for a result.
 #[derive(Debug, PartialEq, Eq)]
 enum LogAction {
     Failure,
@@ -54,7 +54,7 @@ impl FailureLog {
         }
     }
 
-    /// Logs that resources of a deleted class could not be deleted.
+    /// Logs that AWS resources of a deleted node class could not be deleted.
     pub(crate) fn log_cleanup(&self, class: &EC2NodeClass, failure: &Failure) {
         let key = (uid_of(class).to_owned(), CLEANUP);
         let before = {
@@ -68,7 +68,7 @@ impl FailureLog {
         }
     }
 
-    /// Drops the entries of a deleted class.
+    /// Forgets what was logged for a deleted node class.
     pub(crate) fn forget(&self, uid: &str) {
         let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
         failures.retain(|(of, _), _| of != uid);
@@ -84,7 +84,7 @@ fn summary(new_status: &NewStatus) -> &'static str {
     }
 }
 
-/// One event for each condition whose status changed.
+/// One event for each condition whose status differs.
 pub(crate) fn condition_events(
     class: &EC2NodeClass,
     before: &[Condition],

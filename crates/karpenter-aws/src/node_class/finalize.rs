@@ -1,5 +1,5 @@
-//! Finalization of a class: it waits until its NodeClaims are gone; then its instance profiles and launch templates are
-//! deleted. This file computes the finalizer lists and messages; the controller makes the calls.
+//! Finalization of a node class: a deleted node class stays until its NodeClaims are gone; then its instance profiles
+//! and launch templates are deleted. This file computes finalizer lists and messages; the controller makes the calls.
 
 use std::time::Duration;
 
@@ -11,12 +11,13 @@ use super::remedy::failure;
 use crate::profiles::ProfileError;
 
 pub(crate) const WAITING: &str = "WaitingOnNodeClaimTermination";
-/// Interval of the event that lists the remaining claims.
+/// How often an event lists the remaining NodeClaims of a deleted node class.
 pub(crate) const WAITING_PERIOD: Duration = Duration::from_secs(10 * 60);
-/// How many claims the event names.
+/// How many NodeClaims the event names at most.
 const NAMES_MAX: usize = 5;
 
-/// The message of the event for a class that is still in use, as in upstream; it names the first claims.
+/// The message of the event for a deleted node class that is still in use. It is upstream's, and names the first
+/// NodeClaims.
 pub(crate) fn waiting_message(claims: &[String]) -> String {
     let named = claims.iter().take(NAMES_MAX).cloned().collect::<Vec<_>>().join(", ");
     let others = claims.len().saturating_sub(NAMES_MAX);
@@ -24,7 +25,7 @@ pub(crate) fn waiting_message(claims: &[String]) -> String {
     format!("Waiting on NodeClaim termination for {named}{rest}")
 }
 
-/// The finalizers with Karpenter's added; `None` if it is present.
+/// The finalizers with Karpenter's added; `None` if they include it already.
 pub(crate) fn with_finalizer(meta: &ObjectMeta) -> Option<Vec<String>> {
     let mut finalizers = meta.finalizers.clone().unwrap_or_default();
     if finalizers.iter().any(|name| name == AWS_FINALIZER_TERMINATION) {
@@ -34,7 +35,7 @@ pub(crate) fn with_finalizer(meta: &ObjectMeta) -> Option<Vec<String>> {
     Some(finalizers)
 }
 
-/// The finalizers without Karpenter's; `None` if it is absent.
+/// The finalizers without Karpenter's; `None` if they do not include it.
 pub(crate) fn without_finalizer(meta: &ObjectMeta) -> Option<Vec<String>> {
     let finalizers = meta.finalizers.clone().unwrap_or_default();
     let kept: Vec<String> =
@@ -42,7 +43,7 @@ pub(crate) fn without_finalizer(meta: &ObjectMeta) -> Option<Vec<String>> {
     (kept.len() < finalizers.len()).then_some(kept)
 }
 
-/// The failure to delete the instance profiles of a class.
+/// How a failure to delete the instance profiles of a node class is logged.
 pub(crate) fn profile_failure(error: &ProfileError) -> Failure {
     match error {
         ProfileError::Aws { call, error } => failure(call, error),

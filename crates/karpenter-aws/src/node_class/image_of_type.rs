@@ -1,4 +1,5 @@
-//! Which AMI of a class an instance type boots: the first in the status whose requirements are compatible.
+//! Decides which AMI of a node class an instance type boots: the first AMI in the status whose requirements are
+//! compatible with the type.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, LazyLock};
@@ -7,11 +8,11 @@ use karpenter_api::labels::{LabelRules, Provider};
 use karpenter_api::types::{AmiStatus, Requirement as WrittenRequirement};
 use karpenter_model::requirements::{Operator, Requirement, Requirements};
 
-/// Label keys that an instance type may leave undefined.
+/// Label keys on which an AMI may have requirements even if the instance type does not define them.
 static WELL_KNOWN: LazyLock<BTreeSet<Arc<str>>> =
     LazyLock::new(|| LabelRules::for_provider(Provider::Aws).well_known().map(Arc::from).collect());
 
-/// Converts requirements; skips unknown operators, which the API server rejects.
+/// Converts requirements; those with an unknown operator are skipped, as the API server rejects them.
 pub(crate) fn requirements(written: &[WrittenRequirement]) -> Requirements {
     let read = written.iter().filter_map(|one| {
         let operator = Operator::parse(&one.operator)?;
@@ -20,7 +21,7 @@ pub(crate) fn requirements(written: &[WrittenRequirement]) -> Requirements {
     read.collect()
 }
 
-/// The first compatible AMI; `None` if no AMI is compatible with the instance type.
+/// The first AMI that is compatible with the instance type; `None` if no AMI is.
 pub fn image_of_type<'a>(of_type: &Requirements, images: &'a [AmiStatus]) -> Option<&'a AmiStatus> {
     images.iter().find(|image| of_type.compatible(&requirements(&image.requirements), &WELL_KNOWN).is_ok())
 }

@@ -12,12 +12,12 @@ const NOT_FOUND: &str = "AMINotFound";
 const UNSUPPORTED_ALIAS: &str = "UnsupportedAlias";
 const RESOLUTION_FAILED: &str = "AMIsResolutionFailed";
 
-/// How often AMIs are resolved again.
+/// How often the AMIs of a node class are resolved again.
 const PERIOD: Duration = Duration::from_secs(5 * 60);
-/// How often AMIs are resolved again while none match: EC2 sends no notification when tags change.
+/// How often AMIs are resolved again while no AMI matches. EC2 sends no notification when tags change.
 const PERIOD_WITHOUT: Duration = Duration::from_secs(60);
 
-/// The result of the condition, and the new list for the status; `None` keeps the list of the status.
+/// The result for the condition, and the new list of AMIs for the status; if `None`, the status keeps its list.
 pub(crate) fn evaluate(
     answer: Result<Vec<AmiStatus>, ImagesError>,
 ) -> (ConditionResult, Option<Vec<AmiStatus>>) {

@@ -7,7 +7,7 @@ use crate::profiles::ProfileError;
 const ROLE_NOT_FOUND: &str = "RoleNotFound";
 const RESOLUTION_FAILED: &str = "InstanceProfileResolutionFailed";
 
-/// The result of the condition, and the new profile for the status; `None` keeps the profile of the status.
+/// The result for the condition, and the new instance profile for the status; if `None`, the status keeps its profile.
 pub(crate) fn evaluate(answer: Result<String, ProfileError>) -> (ConditionResult, Option<String>) {
     let condition = INSTANCE_PROFILE_READY;
     match answer {

@@ -1,4 +1,4 @@
-//! Implements [`Sources`] with the parts of the provider.
+//! Implements [`Sources`] with the other modules of the provider.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use crate::provider::cloud_error;
 use crate::types::{InstanceTypes, TypesError};
 use crate::version::KubernetesVersion;
 
-/// The parts of the provider that the status of a class needs.
+/// The modules of the provider from which the status of a node class is computed.
 #[derive(Clone)]
 pub struct LiveSources {
     pub amis: Amis,

@@ -1,4 +1,4 @@
-//! Whether instances can be launched with a class now, and the error if not.
+//! Decides whether instances can be launched with a node class at present, and returns the error if not.
 
 use std::sync::Arc;
 
@@ -9,12 +9,12 @@ use karpenter_cluster::controllers::context::is_deleting;
 use super::Lookup;
 use super::conditions::READY;
 
-/// Event message for NodeClaims and NodePools whose class does not exist.
+/// The message of the event for NodeClaims and NodePools whose node class does not exist.
 pub const FAILED_RESOLVING: &str = "Failed resolving NodeClass";
 pub const READINESS_UNKNOWN: &str = "NodeClassReadinessUnknown";
 
-/// Returns the class if it is ready. A missing or terminating class is an insufficient capacity error: the claim is
-/// deleted and its pods are planned again.
+/// Returns the node class if it is ready. A missing or terminating node class is reported as an insufficient capacity
+/// error, so that the NodeClaim is deleted and its pods are planned again.
 pub fn launchable(lookup: Lookup, name: &str) -> Result<Arc<EC2NodeClass>, CloudError> {
     let gone = |what: &str| CloudError::InsufficientCapacity {
         message: format!("resolving nodeclass, ec2nodeclasses.karpenter.k8s.aws {name:?} {what}"),

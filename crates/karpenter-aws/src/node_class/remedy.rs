@@ -1,10 +1,10 @@
-//! Suggests a fix for an AWS error, for the administrator of the cluster.
+//! Suggests how the administrator of the cluster can fix an AWS error.
 
 use crate::api::{AwsError, ErrorKind};
 
 use super::conditions::Failure;
 
-/// `action`: the call as IAM policies name it, such as `ec2:DescribeSubnets`.
+/// `action` is the call by its name in IAM policies, such as `ec2:DescribeSubnets`.
 pub(crate) fn failure(action: &str, error: &AwsError) -> Failure {
     Failure { error: format!("{action}: {error}"), remedy: remedy(action, error) }
 }

@@ -1,4 +1,4 @@
-//! The condition `CapacityReservationsReady`: true if EC2 answered, also if no reservation matches.
+//! The condition `CapacityReservationsReady`. It is true if EC2 responded, even if no reservation matches.
 
 use std::time::Duration;
 
@@ -12,9 +12,9 @@ use crate::api::AwsError;
 
 const RESOLUTION_FAILED: &str = "CapacityReservationsResolutionFailed";
 
-/// How often reservations are resolved again.
+/// How often the reservations of a node class are resolved again.
 const PERIOD: Duration = Duration::from_secs(60);
-/// Shortest interval, for a reservation whose end has just passed; avoids a busy loop.
+/// The minimum delay, used after a reservation has just ended; it avoids a busy loop.
 const PERIOD_MIN: Duration = Duration::from_secs(1);
 
 pub(crate) fn evaluate(
@@ -33,7 +33,7 @@ pub(crate) fn evaluate(
     }
 }
 
-/// One minute, or the time until the first reservation ends if that is sooner.
+/// The delay before reservations are resolved again: one minute, or less if a reservation ends sooner.
 fn period(reservations: &[CapacityReservationStatus], now: Timestamp) -> Duration {
     let ends = reservations.iter().filter_map(|reservation| reservation.end_time.as_ref());
     let first = ends.map(|end| until(now, end.0)).min();

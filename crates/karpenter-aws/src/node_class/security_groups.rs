@@ -13,12 +13,13 @@ use crate::security_groups::status;
 const NOT_FOUND: &str = "SecurityGroupsNotFound";
 const RESOLUTION_FAILED: &str = "SecurityGroupsResolutionFailed";
 
-/// How often security groups are resolved again.
+/// How often the security groups of a node class are resolved again.
 const PERIOD: Duration = Duration::from_secs(5 * 60);
-/// How often security groups are resolved again while none match.
+/// How often security groups are resolved again while no group matches.
 const PERIOD_WITHOUT: Duration = Duration::from_secs(60);
 
-/// The result of the condition, and the new list for the status; `None` keeps the list of the status.
+/// The result for the condition, and the new list of security groups for the status; if `None`, the status keeps its
+/// list.
 pub(crate) fn evaluate(
     answer: Result<&[SecurityGroup], AwsError>,
 ) -> (ConditionResult, Option<Vec<SecurityGroupStatus>>) {

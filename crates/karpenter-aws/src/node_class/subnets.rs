@@ -13,10 +13,10 @@ use crate::subnets::status;
 const NOT_FOUND: &str = "SubnetsNotFound";
 const RESOLUTION_FAILED: &str = "SubnetsResolutionFailed";
 
-/// How often subnets are resolved again.
+/// How often the subnets of a node class are resolved again.
 const PERIOD: Duration = Duration::from_secs(60);
 
-/// The result of the condition, and the new list for the status; `None` keeps the list of the status.
+/// The result for the condition, and the new list of subnets for the status; if `None`, the status keeps its list.
 pub(crate) fn evaluate(answer: Result<&[Subnet], AwsError>) -> (ConditionResult, Option<Vec<SubnetStatus>>) {
     match answer {
         Ok([]) => {

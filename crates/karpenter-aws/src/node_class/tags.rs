@@ -1,11 +1,12 @@
-//! The tags of all AWS resources that are created for a class, and the tag keys that a class may not set.
+//! The tags of all AWS resources that Karpenter creates for a node class, and the tag keys that a node class may not
+//! set.
 
 use karpenter_api::labels;
 use karpenter_api::types::EC2NodeClass;
 
 use crate::api::Tags;
 
-/// `spec.tags` has keys by which Karpenter identifies its instances.
+/// The error of a node class whose `spec.tags` has keys by which Karpenter identifies its instances.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("tags failed validation requirements (tags={})", quoted(.keys))]
 pub struct RestrictedTags {
@@ -16,7 +17,7 @@ fn quoted(keys: &[String]) -> String {
     keys.iter().map(|key| format!("{key:?}")).collect::<Vec<_>>().join(", ")
 }
 
-/// Tags for instances, volumes, fleets, launch templates and network interfaces. `nodepool` is empty in a dry run.
+/// The tags for instances, volumes, fleets, launch templates and network interfaces. In a dry run, `nodepool` is empty.
 pub fn launch_tags(class: &EC2NodeClass, nodepool: &str, cluster: &str) -> Result<Tags, RestrictedTags> {
     let mut tags = class.spec.tags.clone().unwrap_or_default();
     let keys: Vec<String> = tags.keys().filter(|key| is_restricted(key)).cloned().collect();
@@ -33,7 +34,7 @@ pub fn launch_tags(class: &EC2NodeClass, nodepool: &str, cluster: &str) -> Resul
     Ok(tags)
 }
 
-/// Adds the tags of instances of a v1alpha5 Provisioner; keeps a `Name` that the class sets.
+/// Adds the tags that instances of a v1alpha5 Provisioner have. If the node class sets the tag `Name`, it is kept.
 pub fn add_provisioner(tags: &mut Tags, provisioner: &str) {
     let name = format!("{}/{provisioner}", labels::PROVISIONER_NAME);
     tags.entry("Name".to_owned()).or_insert(name);
@@ -45,7 +46,7 @@ fn is_restricted(key: &str) -> bool {
     exact.contains(&key) || key.strip_prefix("kubernetes.io/cluster/").is_some_and(is_cluster_name)
 }
 
-/// EKS allows letters, digits, `-` and `_`, with a letter or digit first.
+/// Whether EKS allows the name: letters, digits, `-` and `_`, starting with a letter or digit.
 fn is_cluster_name(name: &str) -> bool {
     let mut characters = name.chars();
     characters.next().is_some_and(|first| first.is_ascii_alphanumeric())

@@ -1,9 +1,10 @@
-//! The condition `ValidationSucceeded`: everything about a class that can be checked before an instance is launched.
+//! The condition `ValidationSucceeded`, which covers everything about a node class that can be checked before an
+//! instance is launched.
 //!
-//! Checks run in upstream's order, because the first failure is reported: checks of the spec, then of other conditions,
-//! then a dry run of a launch. Upstream does not check block devices; they are checked here because the API server
-//! admits invalid ones. The outcome of a dry run is cached until the class changes. The controller makes the calls;
-//! this module builds requests and interprets responses.
+//! Only the first failure is reported, so checks run in upstream's order: the spec, then the other conditions, then a
+//! dry run of a launch. Upstream does not check block devices. They are checked here, because the API server accepts
+//! some that EC2 rejects. The outcome of a dry run is cached until the node class changes. The controller makes the
+//! calls; this module builds the requests and interprets the responses.
 
 pub mod block_devices;
 pub(crate) mod cache;
@@ -32,7 +33,7 @@ pub const TAG_VALIDATION_FAILED: &str = "TagValidationFailed";
 pub const INVALID_BLOCK_DEVICE_MAPPINGS: &str = "InvalidBlockDeviceMappings";
 pub const INVALID_SPECIFICATION: &str = "InvalidSpecification";
 
-/// How often a class is validated again.
+/// How often a node class is validated again.
 pub(crate) const PERIOD: Duration = Duration::from_secs(10 * 60);
 const DEPENDENCIES: [&str; 4] = [AMIS_READY, INSTANCE_PROFILE_READY, SECURITY_GROUPS_READY, SUBNETS_READY];
 const AWAITING: &str = "Awaiting AMI, Instance Profile, Security Group, and Subnet resolution";
@@ -41,13 +42,13 @@ fn invalid(reason: &'static str, message: impl Into<String>, remedy: &str) -> Co
     ConditionResult::not_ready(VALIDATION_SUCCEEDED, reason, message, remedy, Recheck::OnChange)
 }
 
-/// The spec was admitted by the API server, but cannot be parsed.
+/// The result for a node class that the API server accepted, but whose spec cannot be parsed.
 pub(crate) fn unreadable(problem: &str) -> ConditionResult {
     let message = format!("spec cannot be parsed: {problem}");
     invalid(INVALID_SPECIFICATION, message, "correct the field in the spec of the nodeclass")
 }
 
-/// Whether the user data of the class needs the service CIDR.
+/// Whether the user data of the node class's nodes contains the service CIDR.
 pub(crate) fn needs_cluster_cidr(class: &EC2NodeClass) -> bool {
     class.spec.resolved_ami_family() == "AL2023"
 }
@@ -73,7 +74,7 @@ pub(crate) fn of_block_devices(class: &EC2NodeClass) -> Option<ConditionResult> 
     (!problems.is_empty()).then(|| invalid(INVALID_BLOCK_DEVICE_MAPPINGS, problems.join("; "), remedy))
 }
 
-/// The result if a condition that the dry run depends on is not true; `None` if all are true.
+/// The result if some condition that the dry run depends on is not true; `None` if all of them are true.
 pub(crate) fn of_dependencies(set: &ConditionSet<'_>) -> Option<ConditionResult> {
     let has = |status| {
         DEPENDENCIES.iter().any(|condition| {
@@ -88,12 +89,12 @@ pub(crate) fn of_dependencies(set: &ConditionSet<'_>) -> Option<ConditionResult>
     } else {
         return None;
     };
-    // This is not logged as a failure: the conditions that it depends on log theirs.
+    // No failure is logged here, because it is logged for the other condition.
     let recheck = Recheck::After(PERIOD);
     Some(ConditionResult { condition: VALIDATION_SUCCEEDED, new_status, recheck, failure: None })
 }
 
-/// The result for invalid expressions; `None` if the expressions are valid for all discovered instance types.
+/// The result for invalid expressions; `None` if they have values for all discovered instance types.
 pub(crate) fn of_expressions(
     answer: Result<Option<KubeletProblem>, TypesNotDiscovered>,
 ) -> Option<ConditionResult> {
@@ -108,11 +109,11 @@ pub(crate) fn of_tags(error: &RestrictedTags) -> ConditionResult {
     invalid(TAG_VALIDATION_FAILED, error.to_string(), remedy)
 }
 
-/// The outcome of a dry run.
+/// The outcome of the dry run of a launch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
     Passed,
-    /// EC2 rejects the launch until the class or the permissions change.
+    /// EC2 rejects the launch, until the node class or the permissions change.
     Refused {
         reason: &'static str,
         message: String,

@@ -1,7 +1,8 @@
-//! Patches of EC2NodeClasses: only changed fields, only if the uid is that of the object that was read; the result is
-//! applied to the store at once.
+//! Patches of EC2NodeClasses. A patch has only changed fields, and applies only if the uid is still that of the object
+//! that was read. Its result is put into the store at once.
 //!
-//! Like `karpenter_controllers::writes`, but for untyped objects, so that a class that cannot be parsed can be patched.
+//! The functions correspond to `karpenter_controllers::writes`, but work on untyped objects, so that a node class that
+//! cannot be parsed can be patched.
 
 use karpenter_cluster::controllers::context::{difference, is_not_found, name_of, uid_of};
 use karpenter_cluster::store::Store;
@@ -26,7 +27,7 @@ impl ClassWrites {
         Self { api: Api::all_with(client, &resource), store }
     }
 
-    /// Merges `patch` into the class. `None` if the class does not exist.
+    /// Merges `patch` into the node class. Returns `None` if the node class does not exist.
     pub(crate) async fn merge(
         &self,
         object: &DynamicObject,
@@ -36,7 +37,7 @@ impl ClassWrites {
         self.apply_answer(self.api.patch(name_of(object), &PatchParams::default(), &patch).await)
     }
 
-    /// Like [`Self::merge`], but fails with a conflict if the class has changed since it was read.
+    /// Like [`Self::merge`], but fails with a conflict if the node class changed after it was read.
     pub(crate) async fn merge_unchanged(
         &self,
         object: &DynamicObject,
@@ -45,8 +46,8 @@ impl ClassWrites {
         self.merge(object, with_version(object, patch)).await
     }
 
-    /// Patches the changed parts of the status; fails with a conflict if the class has changed since it was read.
-    /// `None` if nothing changed or the class does not exist.
+    /// Patches the changed parts of the status; fails with a conflict if the node class changed after it was read.
+    /// Returns `None` if nothing changed or the node class does not exist.
     pub(crate) async fn status_unchanged<S: Serialize>(
         &self,
         object: &DynamicObject,
@@ -65,7 +66,7 @@ impl ClassWrites {
                 let meta = &object.metadata;
                 let has_finalizers = meta.finalizers.as_ref().is_some_and(|names| !names.is_empty());
                 if meta.deletion_timestamp.is_some() && !has_finalizers {
-                    // This patch removed the last finalizer, so the API server has deleted the object.
+                    // The patch removed the last finalizer, so the API server deleted the object.
                     self.store.forget("", name_of(&object), Some(uid_of(&object)));
                 } else {
                     self.store.apply(object.clone());

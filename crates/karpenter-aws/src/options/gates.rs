@@ -9,14 +9,15 @@ pub(super) const DEFAULT_TEXT: &str = "NodeClassCEL=false";
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct AwsFeatureGates {
-    /// CEL expressions in `spec.kubelet` of an EC2NodeClass.
+    /// Whether `spec.kubelet` of an EC2NodeClass may contain CEL expressions.
     pub node_class_cel: bool,
 }
 
 impl FromStr for AwsFeatureGates {
     type Err = String;
 
-    /// Gates that are not named keep their default, unknown gates are ignored, and the last value of a gate wins.
+    /// Parses gates. A gate that is not named keeps its default, unknown gates are ignored, and if a gate is named
+    /// twice, the last value applies.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let mut gates = Self::default();
         for pair in text.split(',').filter(|pair| !pair.is_empty()) {

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::Target;
 
-/// The controller's service account, and how it gets the role.
+/// The controller's service account, and the way in which it gets the role.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Controller {
     pub trust: Trust,
@@ -14,23 +14,23 @@ pub struct Controller {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Trust {
-    /// IRSA: the service account has the role in an annotation, and IAM trusts the cluster's OIDC provider.
+    /// With IRSA, the service account names the role in an annotation, and IAM trusts the cluster's OIDC provider.
     Oidc(OidcProvider),
     /// EKS Pod Identity.
     PodIdentity,
 }
 
-/// An OIDC provider in IAM.
+/// An OIDC identity provider in IAM.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OidcProvider {
     /// Without the scheme.
     pub issuer: String,
-    /// The ARN that the user gave; otherwise the provider is in the same account.
+    /// The ARN of the provider if the user stated it; `None` means that the provider is in the target account.
     pub arn: Option<String>,
 }
 
 impl OidcProvider {
-    /// Parses the URL of an issuer, or the ARN of a provider.
+    /// Parses the URL of an OIDC issuer, or the ARN of a provider.
     pub fn parse(text: &str) -> Result<Self, String> {
         let (issuer, arn) = match text.split_once(":oidc-provider/") {
             Some((_, issuer)) if text.starts_with("arn:") => (issuer, Some(text.to_owned())),
@@ -55,7 +55,7 @@ impl Controller {
         self.trust == Trust::PodIdentity
     }
 
-    /// The trust policy of the role.
+    /// The trust policy of the controller role.
     pub(super) fn trust_policy(&self, target: &Target) -> Value {
         let statement = match &self.trust {
             Trust::PodIdentity => json!({

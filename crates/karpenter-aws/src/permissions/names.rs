@@ -1,4 +1,4 @@
-//! Names of the resources in an account, within the length limits of AWS.
+//! The names of the resources in an account, kept within AWS's length limits.
 
 use super::Rule;
 
@@ -7,7 +7,7 @@ const POLICY_LENGTH_MAX: usize = 128;
 const QUEUE_LENGTH_MAX: usize = 80;
 const RULE_LENGTH_MAX: usize = 64;
 
-/// The name; if it is too long, its beginning and a digest that keeps it unique.
+/// The name itself, or, if it is too long, its beginning and a digest that keeps it unique.
 fn fitted(name: &str, length_max: usize) -> String {
     if name.len() <= length_max {
         return name.to_owned();
@@ -17,7 +17,7 @@ fn fitted(name: &str, length_max: usize) -> String {
     kept + &end
 }
 
-/// FNV-1a: stable across versions, so that a name never changes.
+/// A digest by FNV-1a, which never changes between versions of Karpenter, so that resources keep their names.
 fn digest(text: &str) -> u32 {
     text.bytes().fold(0x811c_9dc5, |sum, byte| (sum ^ u32::from(byte)).wrapping_mul(0x0100_0193))
 }
@@ -35,12 +35,12 @@ pub fn node_role_name(cluster: &str) -> String {
     fitted(&format!("KarpenterNodeRole-{cluster}"), ROLE_LENGTH_MAX)
 }
 
-/// The name of the controller role.
+/// The default name of the controller role.
 pub fn controller_role_name(cluster: &str) -> String {
     fitted(&format!("KarpenterControllerRole-{cluster}"), ROLE_LENGTH_MAX)
 }
 
-/// The default name of the interruption queue: the cluster name.
+/// The default name of the interruption queue, which is the cluster name.
 pub fn queue_name(cluster: &str) -> String {
     fitted(cluster, QUEUE_LENGTH_MAX)
 }
@@ -60,7 +60,7 @@ pub fn parse_queue(text: &str) -> Result<String, String> {
 /// The name and the path of an IAM role.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RoleName {
-    /// Begins and ends with a slash.
+    /// The path of the role; it begins and ends with a slash.
     pub path: String,
     pub name: String,
 }
@@ -70,7 +70,7 @@ impl RoleName {
         Self { path: "/".to_owned(), name: name.into() }
     }
 
-    /// `name`, or `path/name`.
+    /// Parses `name` or `path/name`.
     pub fn parse(text: &str) -> Result<Self, String> {
         let (path, name) = text.rsplit_once('/').unwrap_or(("", text));
         let is_word = |word: &str| {
@@ -120,7 +120,7 @@ mod tests {
         assert_eq!(node_role_name("shop"), "KarpenterNodeRole-shop");
         assert_eq!(queue_name("shop"), "shop");
         assert_eq!(rule(&RULES[4], "shop"), "KarpenterCapacityReservationInterruption-shop");
-        // The name must not change between versions.
+        // The name must be the same in every version of Karpenter.
         let long = "KarpenterNodeRole-ccccccccccccccccccccccccccccccccccccc-487f6fee";
         assert_eq!(node_role_name(&"c".repeat(100)), long);
     }

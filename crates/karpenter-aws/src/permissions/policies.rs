@@ -1,5 +1,5 @@
-//! The controller's IAM policies with least privilege: it may read what it needs, create only resources with the
-//! cluster's tags, and delete only resources with these tags.
+//! The controller's IAM policies, with least privilege: the controller may read what it needs, create only resources
+//! with the cluster's tags, and delete only resources that have these tags.
 
 use super::{Condition, Policy, RoleName, Statement, Target, controller_role_name};
 
@@ -10,7 +10,7 @@ const REGION: &str = "topology.kubernetes.io/region";
 const EQUALS: &str = "StringEquals";
 const LIKE: &str = "StringLike";
 
-/// All policies of the controller. Each is within IAM's size limit.
+/// All policies of the controller; each is smaller than IAM's size limit.
 pub fn policies(target: &Target) -> Vec<Policy> {
     vec![
         Policy { name: "KarpenterControllerNodeLifecyclePolicy", statements: node_lifecycle(target) },
@@ -39,7 +39,7 @@ fn has_tag(side: &str, tag: &str) -> Condition {
 }
 
 impl Target {
-    /// The ARN of an EC2 resource; ARNs of AMIs and snapshots have no account.
+    /// The ARN of an EC2 resource. The ARNs of AMIs and snapshots have no account.
     fn ec2(&self, account: &str, resource: &str) -> String {
         format!("arn:{}:ec2:{}:{account}:{resource}", self.partition, self.region)
     }
@@ -52,7 +52,7 @@ impl Target {
         self.iam(&format!("role/{}", controller_role_name(&self.options.cluster)))
     }
 
-    /// The ARN of an SSM parameter: of the own account if `name` is not an ARN.
+    /// The ARN of an SSM parameter. If `name` is not an ARN, the parameter is in the target account.
     fn parameter(&self, name: &str) -> String {
         if name.starts_with("arn:") {
             return name.to_owned();
@@ -203,7 +203,7 @@ fn instance_profiles(target: &Target) -> Vec<Statement> {
             id: "AllowScopedInstanceProfileTagActions",
             actions: vec!["iam:TagInstanceProfile"],
             resources: profiles(),
-            // Without this condition, the controller could tag any instance profile and then delete it.
+            // Without this condition, the controller could tag any instance profile as its own and then delete it.
             conditions: [of("RequestTag"), of_tagged()].concat(),
         },
         Statement {
@@ -241,7 +241,7 @@ fn zonal_shift(target: &Target) -> Statement {
     Statement {
         id: "AllowZonalShiftStatusReadOnly",
         actions: vec!["arc-zonal-shift:GetManagedResource"],
-        // The action supports no resource of EKS; the condition limits it to this cluster.
+        // IAM cannot restrict this action to an EKS resource, so the condition restricts it to this cluster.
         resources: vec!["*".to_owned()],
         conditions: vec![condition(EQUALS, "arc-zonal-shift:ResourceIdentifier", &[&target.cluster_arn()])],
     }

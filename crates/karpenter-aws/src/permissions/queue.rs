@@ -1,10 +1,10 @@
-//! The interruption queue and the EventBridge rules that fill it.
+//! The interruption queue, and the EventBridge rules that send events to it.
 
 use serde_json::{Value, json};
 
 use super::Target;
 
-/// Retention of messages in seconds; older interruption messages are useless.
+/// How long the queue keeps messages, in seconds. Older interruption messages are of no use.
 pub(super) const RETENTION_SECS: u32 = 300;
 
 /// An EventBridge rule that sends events to the queue.
@@ -13,7 +13,8 @@ pub struct Rule {
     pub name: &'static str,
     pub source: &'static str,
     pub detail_type: &'static str,
-    /// The pattern also restricts service and category, because the parser ignores other health events.
+    /// Whether the rule is for health events. Its pattern then also restricts service and category, because the parser
+    /// ignores other health events.
     pub is_health: bool,
 }
 
@@ -39,7 +40,7 @@ impl Rule {
     }
 }
 
-/// The queue policy: EventBridge and SQS may send messages, and access without TLS is denied.
+/// The policy of the queue: EventBridge and SQS may send messages to it, and access without TLS is denied.
 pub fn queue_policy(target: &Target) -> Value {
     let queue = target.queue_arn();
     json!({

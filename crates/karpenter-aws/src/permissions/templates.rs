@@ -1,4 +1,5 @@
-//! The same permissions in several formats: policy documents, CloudFormation, Terraform JSON, and AWS CLI commands.
+//! The IAM and SQS resources in several formats: policy documents, CloudFormation, Terraform JSON, and AWS CLI
+//! commands.
 
 mod cli;
 mod cloudformation;
@@ -22,7 +23,7 @@ const NODE_POLICIES: [&str; 4] = [
     "AmazonSSMManagedInstanceCore",
 ];
 
-/// The service whose service-linked role spot instances need. Creating the role fails if the account has it already.
+/// The service whose service-linked role spot instances need. Creating the role fails if the account has it.
 const SPOT_SERVICE: &str = "spot.amazonaws.com";
 const SPOT_ROLE: &str = "AWSServiceRoleForEC2Spot";
 const SPOT_ROLE_HELP: &str =
@@ -43,14 +44,14 @@ fn node_policy_arns(target: &Target) -> Vec<String> {
     NODE_POLICIES.iter().map(|name| format!("arn:{}:iam::aws:policy/{name}", target.partition)).collect()
 }
 
-/// Policy documents by policy name.
+/// A JSON object that maps the name of each policy to its document.
 pub fn json(target: &Target) -> Value {
     let documents = policies(target).into_iter().map(|policy| (policy.full_name(target), policy.document()));
     Value::Object(documents.collect())
 }
 
 impl Policy {
-    /// The number of characters that IAM counts; a managed policy may have 6,144.
+    /// The number of characters that IAM counts in the document; a managed policy may have 6,144.
     pub fn size(&self) -> usize {
         self.document().to_string().chars().filter(|letter| !letter.is_whitespace()).count()
     }

@@ -12,7 +12,7 @@ fn target() -> Target {
     }
 }
 
-/// A request that is evaluated against the policies.
+/// An authorization request that the test evaluates against the policies.
 #[derive(Default, Clone)]
 struct Request {
     action: &'static str,
@@ -36,7 +36,7 @@ impl Request {
     }
 }
 
-/// `*` matches any text, as in IAM.
+/// Whether a text matches a pattern in which `*` stands for any text, as in IAM.
 fn matches(pattern: &str, text: &str) -> bool {
     match pattern.split_once('*') {
         None => pattern == text,
@@ -83,7 +83,7 @@ fn iam(resource: &str) -> String {
     format!("arn:aws:iam::111122223333:{resource}")
 }
 
-/// The authorization requests of a launch: one for every resource that it uses or creates.
+/// The authorization requests of a launch: one for every resource that the launch uses or creates.
 fn launch(action: &'static str, made: &[&str]) -> Vec<Request> {
     let used = ["image/ami-1", "snapshot/snap-1", "security-group/sg-1", "subnet/subnet-1"];
     let also = ["capacity-reservation/cr-1", "placement-group/pg"];
@@ -117,7 +117,7 @@ fn of_profile(action: &'static str) -> Request {
     Request::new(action, &profile).tagged("ResourceTag", &[OWNED, NAMED, REGION, CLASS])
 }
 
-/// The authorization requests of a call.
+/// The authorization requests that IAM evaluates for a call.
 fn requests(call: &Call) -> Vec<Request> {
     let machine = ["instance/i-1", "volume/vol-1", "network-interface/eni-1"];
     let ours = |action, resource: &str| {
@@ -138,7 +138,7 @@ fn requests(call: &Call) -> Vec<Request> {
         "ec2:RunInstances" => launch("ec2:RunInstances", &machine),
         "ec2:CreateLaunchTemplate" => {
             let template = ec2("launch-template/lt-1");
-            // The validation of a node class uses a launch template that belongs to no NodePool.
+            // The dry run of a node class uses a launch template whose NodePool tag is empty.
             let of_nobody = [OWNED, NAMED, (POOL.0, ""), CLASS];
             vec![
                 Request::new("ec2:CreateLaunchTemplate", &template).tagged("RequestTag", &of_nobody),
@@ -159,8 +159,8 @@ fn requests(call: &Call) -> Vec<Request> {
             })
             .collect(),
         "iam:CreateInstanceProfile" => {
-            // Upstream's policies also require tags on the tagged resource; a resource created with tags has them at
-            // once.
+            // Upstream's policies also require that the resource has the tags already. A resource that is created with
+            // tags has them at once.
             let born = of_creation("iam:TagInstanceProfile");
             vec![
                 of_creation("iam:CreateInstanceProfile"),
@@ -221,7 +221,7 @@ fn policies_deny_changes_to_foreign_resources() {
         Request::new("ec2:RunInstances", &ec2("launch-template/lt-1")).tagged("ResourceTag", &[theirs, POOL]),
         Request::new("ec2:DeleteLaunchTemplate", &ec2("launch-template/lt-1"))
             .tagged("ResourceTag", &[theirs, POOL]),
-        // The controller may set only the three tag keys on existing instances, and never the name of another cluster.
+        // On existing instances, the controller may set only the three tag keys, and never the name of another cluster.
         Request::new("ec2:CreateTags", &instance)
             .tagged("ResourceTag", &[OWNED, POOL])
             .with("aws:TagKeys", &["kubernetes.io/cluster/other"]),
@@ -242,7 +242,7 @@ fn policies_deny_changes_to_foreign_resources() {
             .tagged("ResourceTag", &[theirs, REGION, CLASS]),
         Request::new("iam:CreateInstanceProfile", &iam("instance-profile/x"))
             .tagged("RequestTag", &[OWNED, NAMED, CLASS]),
-        // An instance profile of another cluster must not become the controller's by tagging it.
+        // The controller must not be able to take over an instance profile of another cluster by tagging it.
         Request::new("iam:TagInstanceProfile", &iam("instance-profile/x"))
             .tagged("RequestTag", &[OWNED, NAMED, REGION, CLASS]),
         Request::new("eks:DescribeCluster", "arn:aws:eks:us-west-2:111122223333:cluster/other"),
@@ -261,7 +261,7 @@ fn policies_deny_changes_to_foreign_resources() {
     }
 }
 
-/// The doc comments of the traits state the calls; the table must have the same.
+/// The doc comments of the traits in `api` name the AWS calls. The table must have the same calls.
 #[test]
 fn call_table_equals_doc_comments_of_traits() {
     let sources = [
@@ -292,8 +292,8 @@ fn call_table_equals_doc_comments_of_traits() {
     assert_eq!(documented, listed);
 }
 
-/// Reads the source of karpenter-aws-sdk as text, because this crate does not depend on it: each call begins with the
-/// client, a field named `0`.
+/// Finds the calls in the source text of karpenter-aws-sdk, because this crate does not depend on it. In that source,
+/// each call begins with the client, a field named `0`.
 #[test]
 fn call_table_equals_calls_of_sdk_crate() {
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../karpenter-aws-sdk/src");
@@ -323,7 +323,7 @@ fn call_table_equals_calls_of_sdk_crate() {
                     .filter_map(|word| word.split_at_checked(1))
                     .map(|(first, others)| first.to_ascii_uppercase() + others)
                     .collect();
-                // DeleteMessageBatch needs the permission sqs:DeleteMessage.
+                // The call DeleteMessageBatch needs the permission sqs:DeleteMessage.
                 made.insert(format!("{service}:{}", operation.trim_end_matches("Batch")));
             }
         }
@@ -386,11 +386,11 @@ fn all_formats_have_the_same_permissions() {
     ));
     assert!(!plan.contains("AWS::") && !script.contains("AWS::") && !documents.contains("${"));
     assert!(script.starts_with("#!/bin/sh\nset -eu\n"));
-    // Condition keys cannot be substituted, so the cluster name is literal.
+    // CloudFormation cannot replace variables in condition keys, so the cluster name is written as a value.
     assert!(stack.contains("aws:ResourceTag/kubernetes.io/cluster/shop"));
 }
 
-/// An account that has used spot before has the role, and creating it again fails.
+/// An account that has used spot before has the service-linked role, and creating it again would fail.
 #[test]
 fn spot_service_linked_role_is_created_only_on_request() {
     let stack = cloudformation(&ResourceOptions::of("shop"));
@@ -408,7 +408,7 @@ fn spot_service_linked_role_is_created_only_on_request() {
     assert!(look.is_some() && look < make, "{script}");
 }
 
-/// The resources in an account whose id, region and partition are template variables.
+/// A target whose account id, region and partition are template variables.
 fn left_open() -> Target {
     Target {
         options: ResourceOptions::of("${cluster}"),
@@ -423,7 +423,7 @@ fn of_terraform_module() -> Value {
     serde_json::from_str(include_str!("../../../../packaging/terraform/policies.json")).expect("JSON")
 }
 
-/// The Terraform module substitutes the variables.
+/// The Terraform module has the same policies, with its own variables.
 #[test]
 fn terraform_module_has_the_same_policies() {
     assert!(
@@ -433,7 +433,8 @@ fn terraform_module_has_the_same_policies() {
     );
 }
 
-/// Statements by Sid, in the shape of `testdata/upstream-policies.json`: lists are sorted, a single value is a list.
+/// The statements by Sid, in the form of `testdata/upstream-policies.json`: lists are sorted, and a single value is a
+/// list of one.
 fn facts(documents: &Value) -> BTreeMap<String, Value> {
     let list = |value: &Value| {
         let mut values = value.as_array().cloned().unwrap_or_else(|| vec![value.clone()]);
@@ -464,7 +465,8 @@ fn facts(documents: &Value) -> BTreeMap<String, Value> {
     facts
 }
 
-/// The EKS Blueprints add-on compares its statements with the same table (packaging/eks-blueprints/test).
+/// Every statement must equal upstream's. The EKS Blueprints add-on compares its statements with the same table
+/// (packaging/eks-blueprints/test).
 #[test]
 fn every_statement_equals_upstream() {
     let upstream: BTreeMap<String, Value> =

@@ -44,7 +44,7 @@ fn launch_uses_lowest_allowed_partition() {
     };
     let required =
         |operator, values: &[&str]| Requirement::new("partition", operator, values.iter().copied());
-    // Partitions are compared as numbers: as strings, "10" sorts before "2".
+    // Partitions are compared as numbers, because as strings "10" would sort before "2".
     let table: [(Option<Requirement>, Option<u32>); 9] = [
         (None, None),
         (Some(required(Operator::In, &["10", "2"])), Some(2)),

@@ -1,5 +1,6 @@
-//! Updates prices: the Price List every 12 hours (instances, and volumes on their own), the spot price history every hour, because consolidation compares
-//! spot prices. A failed update is retried after a minute, and known prices stay.
+//! Updates prices. Instance prices and volume prices from the Price List are updated every 12 hours, independently of
+//! each other. Spot prices are updated every hour, because consolidation compares them. A failed update is retried
+//! after a minute; until it succeeds, known prices stay.
 //!
 //! Upstream: pkg/controllers/providers/pricing (karpenter-provider-aws)
 
@@ -32,7 +33,7 @@ pub struct PricingController {
 }
 
 impl PricingController {
-    /// `is_isolated`: the VPC is isolated and the Price List is unreachable.
+    /// `is_isolated` states that the VPC is isolated, so that the Price List cannot be reached.
     pub fn new(
         ec2: Arc<dyn Ec2>,
         pricing: Arc<dyn Pricing>,
@@ -50,7 +51,7 @@ impl PricingController {
         queue.add(ObjectKey::new("", VOLUMES));
     }
 
-    /// Updates on-demand prices; returns whether it succeeded.
+    /// Updates on-demand prices; returns whether the update succeeded.
     pub async fn update_on_demand(&self) -> bool {
         if !is_listed(&self.region, self.is_isolated) {
             tracing::debug!(
@@ -78,7 +79,7 @@ impl PricingController {
         outcome.problem.is_none()
     }
 
-    /// Updates prices of volumes; returns whether it succeeded.
+    /// Updates the prices of volumes; returns whether the update succeeded.
     pub async fn update_volumes(&self) -> bool {
         if !is_listed(&self.region, self.is_isolated) {
             return true;
@@ -102,7 +103,7 @@ impl PricingController {
         outcome.problem.is_none()
     }
 
-    /// Updates spot prices; returns whether it succeeded.
+    /// Updates spot prices; returns whether the update succeeded.
     pub async fn update_spot(&self) -> bool {
         match self.ec2.describe_spot_price_history(self.clock.now()).await {
             Ok(history) if history.is_empty() => {

@@ -1,4 +1,4 @@
-//! Requests and responses of the AWS Price List. Products that cannot be parsed are counted and skipped.
+//! Requests to and responses of the AWS Price List. A product that cannot be parsed is counted and skipped.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use super::is_price;
 use crate::api::AwsError;
 use crate::api::pricing::ProductQuery;
 
-/// The region of the Price List endpoint to use; only few regions have one.
+/// The region whose Price List endpoint is called; only few regions have an endpoint.
 pub fn endpoint_region(region: &str) -> &'static str {
     match region.split('-').next() {
         Some("ap") => "ap-south-1",
@@ -18,7 +18,7 @@ pub fn endpoint_region(region: &str) -> &'static str {
     }
 }
 
-/// Whether the on-demand prices of a region are available from the Price List.
+/// Whether the Price List has the on-demand prices of a region and can be reached.
 pub fn is_listed(region: &str, is_isolated: bool) -> bool {
     !is_isolated && !region.starts_with("us-gov")
 }
@@ -27,7 +27,8 @@ pub fn currency(region: &str) -> &'static str {
     if region.starts_with("cn-") { "CNY" } else { "USD" }
 }
 
-/// The two queries: shared instances, and bare metal, which the list has only with dedicated tenancy.
+/// The two queries for instance prices: one for shared instances, and one for bare metal, which the list has only with
+/// dedicated tenancy.
 pub fn queries(region: &str) -> [ProductQuery; 2] {
     let query = |tenancy: &str, family: &str| {
         let filters = [
@@ -43,7 +44,7 @@ pub fn queries(region: &str) -> [ProductQuery; 2] {
     [query("Shared", "Compute Instance"), query("Dedicated", "Compute Instance (bare metal)")]
 }
 
-/// A query for products of EC2 in the region.
+/// A query for EC2 products in the region.
 pub(super) fn product_query(region: &str, filters: &[(&str, &str)]) -> ProductQuery {
     let common = [("regionCode", region), ("serviceCode", "AmazonEC2")];
     let filters = common.iter().chain(filters);
@@ -104,7 +105,7 @@ impl Product {
         self.terms.on_demand.values().flat_map(|term| term.price_dimensions.values())
     }
 
-    /// The lowest price in the currency.
+    /// The lowest price that the product has in the currency.
     pub(super) fn price(&self, currency: &str) -> Option<f64> {
         let prices = self
             .dimensions()
@@ -112,7 +113,7 @@ impl Product {
         prices.filter(|price| is_price(*price)).min_by(f64::total_cmp)
     }
 
-    /// The unit that is charged, such as `GB-Mo`.
+    /// The unit for which the price is charged, such as `GB-Mo`.
     pub(super) fn unit(&self) -> Option<&str> {
         self.dimensions().next().map(|dimension| dimension.unit.as_str())
     }
@@ -122,8 +123,8 @@ impl Product {
     }
 }
 
-/// Instance type and price of a product; `None` if there is no price in the currency. The lowest of several prices is
-/// used.
+/// The instance type and the price of a product; `None` if it has no price in the currency. If there are several
+/// prices, the lowest is used.
 pub fn price_of(product: &str, currency: &str) -> Result<Option<(String, f64)>, serde_json::Error> {
     let product = read(product)?;
     let price = product.price(currency);
@@ -131,18 +132,18 @@ pub fn price_of(product: &str, currency: &str) -> Result<Option<(String, f64)>, 
     Ok(price.filter(|_| !instance_type.is_empty()).map(|price| (instance_type, price)))
 }
 
-/// The merged result of the two queries.
+/// The merged responses to the two queries.
 #[derive(Debug, Default, PartialEq)]
 pub struct Outcome {
     pub prices: BTreeMap<String, f64>,
-    /// Why the update must be retried, although its prices are used.
+    /// Why the update must be retried although its prices are used; `None` if it need not be.
     pub problem: Option<String>,
-    /// Products that could not be read.
+    /// The number of products that could not be read.
     pub unreadable: usize,
 }
 
-/// Merges the responses: shared instances first, then bare metal. One response is used even if the other failed. A
-/// region may have no bare metal, but an empty list of shared instances is an error.
+/// Merges the responses to the two queries (shared instances, bare metal). If one query failed, the response to the
+/// other is used. A region may have no bare metal instances, but an empty list of shared instances is an error.
 pub fn outcome(answers: [Result<Vec<String>, AwsError>; 2], currency: &str) -> Outcome {
     let mut outcome = Outcome::default();
     let mut problems = Vec::new();

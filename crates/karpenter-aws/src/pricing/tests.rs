@@ -121,7 +121,7 @@ fn one_response_is_used_if_the_other_fails() {
     let expected = prices(&[("m5.large", 0.1), ("m5.metal", 4.6)]);
     assert_eq!(both, Outcome { prices: expected, problem: None, unreadable: 1 });
 
-    // If one list is empty or failed, the other is still used.
+    // If one of the two lists is empty or failed, the other is still used.
     let only_shared = outcome([Ok(shared()), Ok(Vec::new())], "USD");
     assert_eq!((only_shared.prices, only_shared.problem), (prices(&[("m5.large", 0.1)]), None));
     let only_metal = outcome([Ok(Vec::new()), Ok(metal())], "USD");

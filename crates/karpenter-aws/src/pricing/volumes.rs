@@ -1,6 +1,6 @@
-//! Prices of EBS volumes in the AWS Price List: storage, provisioned IOPS and provisioned throughput, per month.
+//! Prices of EBS volumes in the AWS Price List, per month: storage, provisioned IOPS and provisioned throughput.
 //!
-//! A product is recognized by its usage type, such as `EUW2-EBS:VolumeUsage.gp3`; the region's prefix is ignored.
+//! A product is recognized by its usage type, such as `EUW2-EBS:VolumeUsage.gp3`; the region's prefix in it is ignored.
 
 use karpenter_catalog::aws::{EbsPrices, VolumePrices};
 
@@ -10,7 +10,7 @@ use crate::api::pricing::ProductQuery;
 
 const MIB_PER_GIB: f64 = 1024.0;
 
-/// The three queries: storage, IOPS and throughput.
+/// The three queries for volume prices: storage, IOPS and throughput.
 pub fn queries(region: &str) -> [ProductQuery; 3] {
     [
         product_query(region, &[("productFamily", "Storage")]),
@@ -19,14 +19,14 @@ pub fn queries(region: &str) -> [ProductQuery; 3] {
     ]
 }
 
-/// The prices of volumes that the responses contain.
+/// The volume prices that the responses contain.
 #[derive(Debug, Default, PartialEq)]
 pub struct Outcome {
-    /// Changes of known prices, in the order of the list.
+    /// The prices found, in the order of the responses.
     listed: Vec<(String, Component, f64)>,
-    /// Why the update must be retried, although its prices are used.
+    /// Why the update must be retried although its prices are used; `None` if it need not be.
     pub problem: Option<String>,
-    /// Products that could not be read.
+    /// The number of products that could not be read.
     pub unreadable: usize,
 }
 
@@ -34,7 +34,7 @@ pub struct Outcome {
 enum Component {
     Storage,
     Iops,
-    /// The second or third tier of the price per IOPS.
+    /// The second or the third price tier of IOPS.
     IopsTier(usize),
     Throughput,
 }
@@ -44,7 +44,7 @@ impl Outcome {
         self.listed.is_empty()
     }
 
-    /// The known prices, replaced by the listed ones where there are any; a gap in the list never removes a price.
+    /// The known prices, with those in the responses replacing earlier ones. A price missing in the responses is kept.
     pub fn merge(&self, known: &EbsPrices) -> EbsPrices {
         let mut merged = known.clone();
         for (volume_type, component, price) in &self.listed {
@@ -61,7 +61,7 @@ impl Outcome {
     }
 }
 
-/// Merges the responses to [`queries`]. One is used even if another failed.
+/// Merges the responses to [`queries`]. If a query failed, the responses to the others are used.
 pub fn outcome(answers: [Result<Vec<String>, AwsError>; 3], currency: &str) -> Outcome {
     let mut outcome = Outcome::default();
     let mut problems = Vec::new();
@@ -108,7 +108,7 @@ fn component_of(usage_type: &str) -> Option<(String, Component)> {
         ("P-Throughput", "") => Component::Throughput,
         _ => return None,
     };
-    // The list uses the names from before io2 existed.
+    // The Price List uses names from before io2 existed.
     let volume_type = match volume_type {
         "" => "standard",
         "piops" => "io1",

@@ -56,7 +56,7 @@ fn profile_name_is_derived_from_class_and_role() {
     assert!(!others.contains(&name));
 }
 
-/// The numbers come from the Go library that upstream used for these names.
+/// The expected numbers come from the Go library with which upstream computed these names.
 #[test]
 fn legacy_profile_name_equals_upstream() {
     let table = [

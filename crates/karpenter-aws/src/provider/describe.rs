@@ -1,4 +1,4 @@
-//! Converts an instance into the form of the cloud provider interface: labels, capacity and state.
+//! Converts an instance into the cloud provider interface's form: labels, capacity and state.
 //!
 //! Upstream: `pkg/cloudprovider/cloudprovider.go` (`instanceToNodeClaim`)
 
@@ -13,7 +13,7 @@ use karpenter_model::resources::ResourceList;
 
 use crate::instances::ProviderInstance;
 
-/// Objects related to an instance; each of them may not exist any more.
+/// The objects that an instance belongs to. Each may be missing, because it may no longer exist.
 #[derive(Debug, Clone, Copy)]
 pub struct InstanceContext<'a> {
     pub instance_type: Option<&'a InstanceType>,
@@ -40,8 +40,8 @@ fn node_labels(instance: &ProviderInstance, related: InstanceContext<'_>) -> BTr
     let mut set = |key: &str, value: &str| {
         labels_of_node.insert(key.to_owned(), value.to_owned());
     };
-    // Labels whose requirement has several values are set from the instance. Reservation labels of the type do not
-    // apply to every instance.
+    // If a requirement of the type has several values, the label is set from the instance. Reservation labels of the
+    // type are left out, because they do not apply to every instance.
     for requirement in related.instance_type.iter().flat_map(|of_type| of_type.requirements.iter()) {
         if let Some(value) = requirement.single_value()
             && !aws::labels::RESERVATION.contains(&&*requirement.key)
@@ -67,7 +67,7 @@ fn node_labels(instance: &ProviderInstance, related: InstanceContext<'_>) -> BTr
     if let Some(group) = related.group {
         set(labels::AWS_PLACEMENT_GROUP_ID, &group.id);
         if group.strategy == PlacementStrategy::Partition {
-            // The label is empty until EC2 returns the partition; until then the node is not registered.
+            // The label is empty until EC2 returns the partition; until then, the node is not registered.
             let partition = instance.partition.map(|number| number.to_string()).unwrap_or_default();
             set(labels::AWS_PLACEMENT_GROUP_PARTITION, &partition);
         }
@@ -78,7 +78,7 @@ fn node_labels(instance: &ProviderInstance, related: InstanceContext<'_>) -> BTr
     labels_of_node
 }
 
-/// An instance has EFA only if it was launched with EFA interfaces.
+/// Converts amounts of resources. An instance has EFA devices only if it was launched with EFA interfaces.
 fn quantities(amounts: &ResourceList, has_efa: bool) -> Quantities {
     let present = amounts.iter().filter(|(name, amount)| *amount != 0 && (has_efa || &***name != AWS_EFA));
     present.map(|(name, amount)| (name.to_string(), ResourceList::quantity(name, amount))).collect()

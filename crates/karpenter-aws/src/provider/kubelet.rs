@@ -1,4 +1,4 @@
-//! The kubelet configuration for an instance type, from the class's `spec.kubelet`.
+//! Computes the kubelet configuration for an instance type from the node class's `spec.kubelet`.
 
 use karpenter_api::types::EC2NodeClass;
 use karpenter_model::instance_type::InstanceType;
@@ -10,12 +10,12 @@ use crate::launch::template_groups::KubeletConfigs;
 use crate::options::AwsFeatureGates;
 use crate::types::InstanceTypes;
 
-/// Computes kubelet configurations, with the discovered instance types.
+/// Computes kubelet configurations; reads the discovered instance types.
 pub struct ClassKubelet {
     pub types: InstanceTypes,
     pub gates: AwsFeatureGates,
     pub expressions: Expressions,
-    /// The DNS server of the cluster.
+    /// The address of the cluster's DNS server.
     pub cluster_dns: Option<String>,
 }
 
@@ -26,7 +26,7 @@ impl KubeletConfigs for ClassKubelet {
         let discovered = self.types.discovered();
         let known = discovered.find(&instance_type.name);
         let info = known.ok_or_else(|| format!("instance type {} is unknown", instance_type.name))?;
-        // The pod capacity that the instance type was resolved with.
+        // The pod capacity is the one with which the instance type was resolved.
         let pods = i32::try_from(instance_type.capacity.get(PODS)).unwrap_or(i32::MAX);
         let resolved =
             resolve_reserved(&parsed, self.gates, &self.expressions, &info.info, || i64::from(pods));

@@ -1,7 +1,7 @@
-//! Registration hook for partition placement groups: a node is registered only once its partition number is known.
+//! A registration hook for partition placement groups: a node is registered only after its partition number is known.
 //!
-//! The caller copies the labels of its copy of the NodeClaim to the node. Therefore registration also waits if the
-//! partition was just written: the hook succeeds only for a NodeClaim that has the label.
+//! The caller copies labels to the node from its own copy of the NodeClaim. So a NodeClaim to which the hook has just
+//! written the partition must wait as well: the hook succeeds only for a copy that has the label.
 
 use std::time::Duration;
 
@@ -16,16 +16,16 @@ use crate::instance_calls::instance_id;
 use crate::instances::{Freshness, Instances, ProviderInstance};
 
 const ASK_AGAIN_AFTER: Duration = Duration::from_secs(5);
-/// The write changes the NodeClaim, which triggers a reconcile; this delay is a fallback.
+/// Writing the label changes the NodeClaim, which triggers a reconcile; this delay is only a fallback.
 const ASK_AGAIN_AFTER_WRITING: Duration = Duration::from_secs(1);
 
-/// Waits for the partition number and writes it as a label of the NodeClaim.
+/// Makes registration wait for the partition number, and writes the number as a label of the NodeClaim.
 pub struct PartitionHook {
     pub instances: Instances,
     pub client: Client,
 }
 
-/// Whether the partition number of a NodeClaim is not known yet.
+/// Whether the NodeClaim needs a partition number that is not known yet.
 fn is_open(claim: &NodeClaim) -> bool {
     let labels = claim.metadata.labels.as_ref();
     let partition = labels.and_then(|labels| labels.get(labels::AWS_PLACEMENT_GROUP_PARTITION));

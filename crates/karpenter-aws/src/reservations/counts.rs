@@ -1,4 +1,5 @@
-//! The available instances of each capacity reservation: EC2's last count, adjusted by launches and terminations since.
+//! How many instances can still be launched into each capacity reservation: EC2's last count, adjusted by later
+//! launches and terminations.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -7,7 +8,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use karpenter_cluster::clock::{Clock, since};
 
-/// A count is dropped if EC2 has not confirmed it for this long.
+/// A count that EC2 did not confirm for this long is dropped.
 const KEPT_FOR: Duration = Duration::from_secs(24 * 60 * 60);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,10 +17,10 @@ struct Count {
     synced_at: Timestamp,
 }
 
-/// A snapshot of the available counts.
+/// A snapshot of how many instances each reservation has available.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AvailableCounts {
-    /// A number that increases with every change.
+    /// The version of the snapshot, which increases with every change.
     pub version: u64,
     pub by_id: BTreeMap<String, u32>,
 }
@@ -30,7 +31,7 @@ impl AvailableCounts {
     }
 }
 
-/// Clones share all state.
+/// The counts of all reservations. All clones share their state.
 #[derive(Debug, Clone)]
 pub struct Counts {
     clock: Clock,
@@ -48,7 +49,7 @@ impl Counts {
         Self { clock, state: Arc::default() }
     }
 
-    /// Sets the counts from the response to a call that was made at `asked_at`.
+    /// Sets the counts from EC2's response to a call that was made at `asked_at`.
     pub fn sync(&self, left: impl IntoIterator<Item = (String, u32)>, asked_at: Timestamp) {
         self.change(|counts| {
             counts.retain(|_, count| since(asked_at, count.synced_at) < KEPT_FOR);
@@ -58,9 +59,9 @@ impl Counts {
         });
     }
 
-    /// Records that an instance was launched in the reservation by a call made at `launched_at`. If the last count is
-    /// newer, it already includes the instance. In doubt the count is too high: the next launch then fails and corrects
-    /// it.
+    /// Records that a call made at `launched_at` launched an instance into the reservation. If EC2's last count is
+    /// newer than that call, it already includes the instance. If this is uncertain, the count stays too high; then the
+    /// next launch fails and corrects it.
     pub fn launched(&self, reservation_id: &str, launched_at: Timestamp) {
         self.change_one(reservation_id, |count| {
             if count.synced_at <= launched_at {
@@ -69,12 +70,13 @@ impl Counts {
         });
     }
 
-    /// Records that an instance of the reservation was terminated.
+    /// Records that an instance in the reservation was terminated.
     pub fn terminated(&self, reservation_id: &str) {
         self.change_one(reservation_id, |count| count.left = count.left.saturating_add(1));
     }
 
-    /// Records that a launch failed with insufficient capacity: the count is 0 until the next response of EC2.
+    /// Records that a launch into the reservation failed with insufficient capacity: its count is 0 until EC2's next
+    /// response.
     pub fn exhausted(&self, reservation_id: &str) {
         self.change_one(reservation_id, |count| count.left = 0);
     }
@@ -87,7 +89,7 @@ impl Counts {
         self.lock().current.of(reservation_id)
     }
 
-    /// Changes the count of a reservation; ignored if EC2 has not returned a count for it.
+    /// Changes the count of a reservation; does nothing if EC2 has not returned a count for it.
     fn change_one(&self, reservation_id: &str, change: impl FnOnce(&mut Count)) {
         self.change(|counts| {
             if let Some(count) = counts.get_mut(reservation_id) {
@@ -106,7 +108,7 @@ impl Counts {
         }
     }
 
-    /// The current time of the clock that `launched_at` must use.
+    /// The current time by the clock that callers must use for `launched_at`.
     pub fn now(&self) -> Timestamp {
         self.clock.now()
     }

@@ -23,7 +23,7 @@ fn selector_terms_become_queries() {
     let table: Vec<(Vec<CapacityReservationSelectorTerm>, Vec<ReservationQuery>)> = vec![
         (vec![], vec![]),
         (vec![by_id("cr-1")], vec![id_query("cr-1")]),
-        // There is one query per id, without duplicates.
+        // There is one query per distinct id.
         (vec![by_id("cr-2"), by_id("cr-1"), by_id("cr-2")], vec![id_query("cr-1"), id_query("cr-2")]),
         (vec![by_id("")], vec![]),
         (
@@ -44,7 +44,7 @@ fn selector_terms_become_queries() {
         ),
         (vec![CapacityReservationSelectorTerm { owner_id: text("111122223333"), ..term() }], vec![]),
         (vec![CapacityReservationSelectorTerm { tags: tags(&[]), ..term() }], vec![]),
-        // The term is invalid, because it has an id and tags; both become queries.
+        // The term is invalid, because it has both an id and tags; a query is made for each.
         (
             vec![CapacityReservationSelectorTerm {
                 id: text("cr-1"),

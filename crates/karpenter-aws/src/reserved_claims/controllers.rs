@@ -1,4 +1,4 @@
-//! The controllers for NodeClaims in capacity reservations; both run once a minute.
+//! The controllers for NodeClaims in capacity reservations; each runs once a minute.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -23,7 +23,7 @@ const PERIOD: Duration = Duration::from_secs(60);
 const RETRY: Duration = Duration::from_secs(10);
 const CONCURRENT_DELETIONS_MAX: usize = 10;
 
-/// Corrects the labels of NodeClaims and Nodes whose instances became on-demand.
+/// Corrects the labels of NodeClaims and Nodes after their instances became on-demand.
 pub struct CapacityTypeController {
     context: Context,
 }
@@ -45,7 +45,7 @@ impl CapacityTypeController {
         }
         let nodes = provider_id(claim).map(|id| stores.nodes.by(BY_PROVIDER_ID, id)).unwrap_or_default();
         for node in nodes {
-            // Registration writes the labels of a node that is not registered yet; the next run checks them.
+            // If the node is not registered yet, registration writes its labels; the next run checks them.
             let is_registered = label(&*node, labels::REGISTERED) == Some("true");
             let patch =
                 demotion(is_on_demand, node.labels()).filter(|_| is_registered && !is_deleting(&*node));
@@ -77,7 +77,7 @@ impl Reconcile for CapacityTypeController {
             match self.correct(&claim, is_on_demand).await {
                 Ok(()) => {}
                 Err(error) if is_conflict(&error) => next = Duration::ZERO,
-                // One failure does not stop the handling of the other NodeClaims.
+                // If one NodeClaim fails, the others are still handled.
                 Err(error) => failure = Some(log_failure(&claim, error)),
             }
         }
@@ -85,7 +85,7 @@ impl Reconcile for CapacityTypeController {
     }
 }
 
-/// Deletes NodeClaims whose capacity block is about to end.
+/// Deletes NodeClaims whose capacity block ends soon.
 pub struct ReservationExpiration {
     context: Context,
     ec2: Arc<dyn Ec2>,
@@ -100,7 +100,7 @@ impl ReservationExpiration {
         queue.add(ObjectKey::new("", "all"));
     }
 
-    /// There is one query per id, because an unknown id fails the whole call.
+    /// Reads the reservations, with one query per id, because an unknown id makes a whole call fail.
     async fn reservations(&self, ids: BTreeSet<String>) -> Result<Vec<CapacityReservation>, AwsError> {
         let answers = stream::iter(ids).map(|id| async move {
             let query = ReservationQuery { ids: vec![id], ..ReservationQuery::default() };
@@ -151,8 +151,8 @@ impl Reconcile for ReservationExpiration {
                 });
             }
         }
-        // All deletions are attempted: a failed one must not keep other NodeClaims on instances that EC2 is about to
-        // terminate.
+        // All deletions are attempted, because one that fails must not keep other NodeClaims on instances that EC2 is
+        // about to terminate.
         let outcomes: Vec<kube::Result<()>> =
             stream::iter(deletions).buffered(CONCURRENT_DELETIONS_MAX).collect().await;
         outcomes.into_iter().find_map(Result::err).map_or(Ok(Requeue::After(PERIOD)), Err)

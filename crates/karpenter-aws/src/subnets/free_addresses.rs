@@ -1,8 +1,8 @@
-//! Estimates the free IP addresses of subnets between two responses of EC2: the last count minus the addresses that
+//! Estimates the free IP addresses of subnets between two responses of EC2: EC2's last count minus the addresses that
 //! launches in flight will use.
 //!
-//! A launch is assumed to need as many addresses as the smallest candidate instance type has pod capacity. A response
-//! of EC2 replaces the estimate of its subnet. This module makes no calls.
+//! A launch is assumed to need as many addresses as the pod capacity of its smallest candidate instance type. EC2's
+//! next response replaces the estimate. This module makes no calls.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -10,13 +10,13 @@ use std::time::Duration;
 use jiff::Timestamp;
 use karpenter_api::types::SubnetStatus;
 
-/// The subnet to use in a zone, and the addresses reserved in it.
+/// The subnet that a launch uses in a zone, and the addresses that are reserved for the launch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LaunchSubnet {
     pub id: String,
     pub zone: String,
     pub zone_id: Option<String>,
-    /// EC2's count when the subnet was chosen; 0 if unknown.
+    /// EC2's count of free addresses when the subnet was chosen; 0 if it was unknown.
     known_count: i64,
     set_aside: i64,
 }
@@ -27,7 +27,7 @@ struct Known {
     until: Timestamp,
 }
 
-/// Free addresses by subnet id.
+/// The estimated free addresses by subnet id.
 #[derive(Debug, Clone)]
 pub struct FreeAddresses {
     count_ttl: Duration,
@@ -36,24 +36,24 @@ pub struct FreeAddresses {
 }
 
 impl FreeAddresses {
-    /// `count_ttl`: how long a count is valid; longer than the interval between two responses.
+    /// `count_ttl` is how long a count is valid; it must be longer than the interval between two responses of EC2.
     pub fn new(count_ttl: Duration) -> Self {
         Self { count_ttl, known: BTreeMap::new(), estimates: BTreeMap::new() }
     }
 
-    /// Records the number of free addresses that EC2 returned.
+    /// Records how many free addresses EC2 returned for the subnet.
     pub fn learn(&mut self, subnet_id: &str, count: i64, now: Timestamp) {
         let until = now.checked_add(self.count_ttl).unwrap_or(Timestamp::MAX);
         self.known.insert(subnet_id.to_owned(), Known { count, until });
         self.estimates.remove(subnet_id);
     }
 
-    /// Records that a launch failed because the subnet has no free addresses.
+    /// Records that a launch into the subnet failed, because it has no free addresses.
     pub fn exhausted(&mut self, subnet_id: &str, now: Timestamp) {
         self.learn(subnet_id, 0, now);
     }
 
-    /// The estimated number of free addresses.
+    /// The estimated number of free addresses in the subnet.
     pub fn left(&self, subnet_id: &str, now: Timestamp) -> i64 {
         self.estimates.get(subnet_id).copied().unwrap_or_else(|| self.known_count(subnet_id, now))
     }
@@ -62,8 +62,8 @@ impl FreeAddresses {
         self.known.get(subnet_id).filter(|known| known.until > now).map_or(0, |known| known.count)
     }
 
-    /// The subnet with the most free addresses in each zone, or the first of several equal ones; reserves `needed`
-    /// addresses in it.
+    /// For each zone, the subnet with the most free addresses (the first of several equal ones); reserves `needed`
+    /// addresses in each of them.
     pub fn choose(
         &mut self,
         subnets: &[SubnetStatus],
@@ -95,8 +95,8 @@ impl FreeAddresses {
         chosen
     }
 
-    /// Called after a launch: releases the addresses reserved in subnets that it did not use, unless EC2 has returned a
-    /// new count since.
+    /// Called after a launch: in subnets that the launch did not use, releases the reserved addresses, unless EC2
+    /// returned a new count in the meantime.
     pub fn settle<'a>(
         &mut self,
         chosen: impl IntoIterator<Item = &'a LaunchSubnet>,

@@ -1,4 +1,4 @@
-//! Tags instances one by one, at most one call per second.
+//! Tags instances one after another, with at most one call per second.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -17,15 +17,15 @@ use crate::api::AwsError;
 use crate::instance_calls::{InstanceCalls, instance_id};
 
 const CALL_INTERVAL: Duration = Duration::from_secs(1);
-/// Delay after a failed AWS call.
+/// The delay before the next attempt after an AWS call failed.
 const RETRY: Duration = Duration::from_secs(10);
 
-/// Must run with one worker, because calls are made one at a time.
+/// Tags instances. It must run with one worker, because calls are made one at a time.
 pub struct Tagging {
     context: Context,
     machines: Arc<dyn InstanceCalls>,
     cluster_name: String,
-    /// The earliest time of the next call.
+    /// The earliest time at which the next call may be made.
     next_call: Mutex<Option<Timestamp>>,
 }
 
@@ -43,7 +43,7 @@ impl Tagging {
         });
     }
 
-    /// Time until the next call is allowed.
+    /// The time until the next call may be made.
     fn pause(&self) -> Option<Duration> {
         let next = *self.next_call.lock().unwrap_or_else(PoisonError::into_inner);
         next.map(|at| until(self.context.clock.now(), at)).filter(|wait| !wait.is_zero())
@@ -75,7 +75,7 @@ impl Reconcile for Tagging {
         }
         match self.tag(&claim, id).await {
             Ok(()) => {}
-            // The instance is terminated, so its NodeClaim will be deleted.
+            // The instance is terminated, so its NodeClaim will be deleted and needs no tags.
             Err(error) if error.is_not_found() => return Ok(Requeue::No),
             Err(error) => {
                 tracing::error!(instance_id = id, %error, "failed to tag instance");

@@ -1,5 +1,5 @@
-//! The settings of an EC2NodeClass that affect instance types, as a comparable value: results that were computed from
-//! it are outdated once it changes. So it must contain every field that instance types depend on.
+//! The settings of an EC2NodeClass that affect instance types, as a value that can be compared: results computed from
+//! an older value are outdated. So the value must contain every field that instance types depend on.
 
 use std::collections::BTreeMap;
 
@@ -10,31 +10,31 @@ use karpenter_state::aws_node_class;
 use super::TypeOptions;
 use crate::reservations;
 
-/// Evaluates kubelet settings that are CEL expressions.
+/// Evaluates those kubelet settings that are CEL expressions.
 pub trait KubeletExpressions: Send + Sync {
-    /// Whether any setting that affects instance types is an expression.
+    /// Whether some setting that affects instance types is an expression.
     fn has_any(&self, kubelet: &KubeletValues) -> bool;
 
-    /// The class with the values of the expressions for an instance type. An expression without a value is ignored
-    /// here; the class's validation reports it.
+    /// The node class's settings with the values that the expressions have for an instance type. An expression without
+    /// a value is ignored here; the validation of the node class reports it.
     fn evaluate(&self, kubelet: &KubeletValues, info: &TypeInfo, facts: &AwsNodeClass) -> AwsNodeClass;
 }
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct ClassView {
     pub facts: AwsNodeClass,
-    /// Subnet ids by zone.
+    /// The ids of the node class's subnets, by zone.
     pub subnet_ids: BTreeMap<String, Vec<String>>,
-    /// The AMIs of the class, as the key of discovered memory.
+    /// A text that identifies the set of the node class's AMIs, under which discovered memory is stored.
     pub images: String,
-    /// Kubelet settings with expressions, if there are any.
+    /// The kubelet settings, if some of them are expressions; otherwise `None`.
     pub expressions: Option<KubeletValues>,
-    /// Whether no instance may be launched with the class.
+    /// Whether no instance may be launched with the node class at present.
     pub is_unlaunchable: bool,
 }
 
 impl ClassView {
-    /// Reads the settings of a class, without its placement group, which needs an AWS call.
+    /// Reads the settings of a node class, except its placement group, which needs an AWS call.
     pub fn new(
         class: &EC2NodeClass,
         options: &TypeOptions,
@@ -47,9 +47,9 @@ impl ClassView {
             vm_memory_overhead_percent: options.vm_memory_overhead_percent,
             ..AwsNodeClass::default()
         };
-        // The class's validation reports settings that cannot be parsed.
+        // If settings cannot be parsed, the validation of the node class reports it.
         let (mut facts, _) = aws_node_class(class, &base);
-        // The region cannot be derived from the names of local zones.
+        // The names of local zones do not contain the region, so it is taken from the options.
         facts.region.clone_from(&options.region);
         for zone in &mut facts.zones {
             zone.id = zone.id.take().filter(|id| !id.is_empty());
@@ -63,8 +63,8 @@ impl ClassView {
         for subnet in status.map_or(&[][..], |status| &status.subnets) {
             subnet_ids.entry(subnet.zone.clone()).or_default().push(subnet.id.clone());
         }
-        // The status sorts subnets by free addresses, which change often and do not affect the result, so they are
-        // sorted by id.
+        // The status sorts subnets by free addresses, which change often and do not affect the result. So they are
+        // sorted by id here.
         subnet_ids.values_mut().for_each(|ids| ids.sort_unstable());
         let kubelet = class.spec.kubelet.as_ref();
         let expressions = expressions
@@ -81,7 +81,7 @@ impl ClassView {
     }
 }
 
-/// A set of AMIs as a key: the sorted ids.
+/// A text that identifies a set of AMIs: their sorted ids.
 pub fn images_key(images: &[AmiStatus]) -> String {
     let mut ids: Vec<&str> = images.iter().map(|image| image.id.as_str()).collect();
     ids.sort_unstable();

@@ -22,11 +22,11 @@ const DISCOVERY_PERIOD: Duration = Duration::from_secs(12 * 60 * 60);
 const METRICS_PERIOD: Duration = Duration::from_secs(60);
 const RETRY: Duration = Duration::from_secs(60);
 
-/// Repeats the discovery of instance types. [`crate::assembly`] makes the first discovery at start.
+/// Discovers instance types again at an interval. [`crate::assembly`] makes the first discovery at start.
 pub struct DiscoveryController {
     types: InstanceTypes,
     metrics: TypeMetrics,
-    /// The instance types that are missing in the built-in tables and have been logged.
+    /// Names of instance types that the built-in tables lack and for which this was logged.
     logged: Mutex<BTreeSet<String>>,
 }
 
@@ -39,7 +39,7 @@ impl DiscoveryController {
         queue.add(ObjectKey::new("", "all"));
     }
 
-    /// Logs each instance type once; new ones are combined in one line.
+    /// Logs which instance types the built-in tables lack: each only once, and new ones in one line.
     fn log_types_newer_than_tables(&self) {
         let discovered = self.types.discovered();
         let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
@@ -70,7 +70,7 @@ impl Reconcile for DiscoveryController {
     }
 }
 
-/// Updates the metrics of offerings, over all NodePools.
+/// Updates the metrics of offerings from the instance types of all NodePools.
 pub struct OfferingMetricsController {
     context: Context,
     metrics: TypeMetrics,
@@ -94,7 +94,7 @@ impl Reconcile for OfferingMetricsController {
             if !self.context.is_managed(&pool.spec.template.spec.node_class_ref) {
                 continue;
             }
-            // A NodePool whose class is not ready must not affect the metrics of other NodePools.
+            // If the node class of a NodePool is not ready, the metrics of other NodePools are still updated.
             match self.context.cloud.instance_types(&pool).await {
                 Ok(types) if catalogs.iter().any(|known| Arc::ptr_eq(known, &types)) => {}
                 Ok(types) => catalogs.push(types),
@@ -109,7 +109,7 @@ impl Reconcile for OfferingMetricsController {
     }
 }
 
-/// Passes prices from NodeOverlays to the instance types. Runs only with the feature gate NodeOverlay.
+/// Passes prices that NodeOverlays state to the instance types. It runs only with the feature gate NodeOverlay.
 pub struct OverlayPricesController {
     context: Context,
     types: InstanceTypes,

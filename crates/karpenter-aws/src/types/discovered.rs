@@ -1,4 +1,4 @@
-//! The instance types and zones that EC2 returned last.
+//! The instance types and zones in EC2's last response.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use karpenter_catalog::aws::{self, TypeInfo, TypeLabelBuilder, TypeLabels};
 
 use crate::api::ec2::TypeOffering;
 
-/// An instance type, and the labels that depend on it alone.
+/// An instance type, and the labels that depend only on it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct KnownType {
     pub info: TypeInfo,
@@ -25,8 +25,8 @@ pub struct Discovered {
 }
 
 impl Discovered {
-    /// Adds properties that EC2 does not return from built-in tables. Of several types with the same name, the last one
-    /// is used.
+    /// Builds the value from EC2's responses; properties that EC2 does not return come from built-in tables. If several
+    /// types have the same name, the last one is used.
     pub fn new(types: Vec<TypeInfo>, offerings: Vec<TypeOffering>, version: u64) -> Self {
         let mut zones: BTreeSet<Arc<str>> = BTreeSet::new();
         let mut zones_of: BTreeMap<String, BTreeSet<Arc<str>>> = BTreeMap::new();
@@ -64,12 +64,12 @@ impl Discovered {
         &self.types
     }
 
-    /// All zones that offer any instance type.
+    /// All zones that offer some instance type.
     pub fn zones(&self) -> &BTreeSet<Arc<str>> {
         &self.zones
     }
 
-    /// Names of instance types that are missing in the built-in tables, sorted.
+    /// The sorted names of instance types that the built-in tables lack.
     pub fn newer_than_tables(&self) -> impl Iterator<Item = &str> {
         self.types.iter().map(|known| &*known.info.name).filter(|name| !aws::catalog().knows(name))
     }

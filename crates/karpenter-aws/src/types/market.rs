@@ -1,4 +1,5 @@
-//! Prices and availability of instance types for one EC2NodeClass, from which `karpenter-catalog` computes offerings.
+//! The prices and the availability of instance types for one EC2NodeClass, from which `karpenter-catalog` computes
+//! offerings.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -52,8 +53,8 @@ impl Market for LiveMarket<'_> {
         Some(self.prices.volumes())
     }
 
-    /// Whether a node in the zone gets a public IPv4 address. If there are several subnets, a launch uses one of them,
-    /// so every node has an address only if all of them assign one.
+    /// Whether every node in the zone gets a public IPv4 address. A launch uses one of the subnets in the zone, so this
+    /// is true only if all of them assign an address.
     fn assigns_public_ipv4(&self, zone: &AwsZone) -> bool {
         let ids = self.view.subnet_ids.get(&zone.name).map_or(&[][..], Vec::as_slice);
         !ids.is_empty() && ids.iter().all(|id| self.public_subnets.contains(id))

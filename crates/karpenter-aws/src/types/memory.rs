@@ -1,8 +1,8 @@
-//! Memory capacity of instance types as reported by nodes: the hypervisor uses some of the memory, and only a running
-//! node reports how much is left.
+//! The memory capacity of instance types, as their nodes report it. The hypervisor uses some of an instance's memory,
+//! and only a running node shows how much is left.
 //!
-//! The smallest reported value is used. A value belongs to an instance type and a set of AMIs, and is dropped if no
-//! node confirmed it for 60 days.
+//! The smallest reported value is used. Each value belongs to an instance type and a set of AMIs. If no node confirms
+//! it for 60 days, it is dropped.
 //!
 //! Upstream: `pkg/providers/instancetype/instancetype.go`
 
@@ -15,11 +15,11 @@ use karpenter_cluster::clock::Clock;
 
 const KEPT_FOR: Duration = Duration::from_secs(60 * 24 * 60 * 60);
 
-/// A snapshot of the values.
+/// A snapshot of the discovered memory values.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MemorySnapshot {
     pub version: u64,
-    /// The memory in bytes, by instance type and set of AMIs.
+    /// The memory in bytes, by instance type and by the key of the set of AMIs.
     bytes: BTreeMap<String, BTreeMap<String, i64>>,
 }
 
@@ -29,7 +29,7 @@ impl MemorySnapshot {
     }
 }
 
-/// Clones share all state.
+/// The discovered memory values. All clones share their state.
 #[derive(Debug, Clone)]
 pub struct DiscoveredMemory {
     clock: Clock,
@@ -38,7 +38,7 @@ pub struct DiscoveredMemory {
 
 #[derive(Debug, Default)]
 struct State {
-    /// When the value of an instance type and set of AMIs was last confirmed.
+    /// When a node last confirmed the value of an instance type and set of AMIs.
     confirmed: BTreeMap<(String, String), Timestamp>,
     next_end: Option<Timestamp>,
     current: Arc<MemorySnapshot>,
@@ -49,7 +49,7 @@ impl DiscoveredMemory {
         Self { clock, state: Arc::default() }
     }
 
-    /// Records the memory of a node; returns whether the value changed.
+    /// Records the memory that a node reports; returns whether the value changed.
     pub fn record(&self, instance_type: &str, images: &str, bytes: i64) -> bool {
         if bytes <= 0 || instance_type.is_empty() {
             return false;

@@ -1,4 +1,4 @@
-//! Records the memory of nodes when they are registered.
+//! Records the memory that nodes report when they are registered.
 //!
 //! Upstream: `pkg/controllers/providers/instancetype/capacity`
 
@@ -19,7 +19,7 @@ use kube::ResourceExt;
 use super::class_view::images_key;
 use super::memory::DiscoveredMemory;
 
-/// The AMI that an instance with these labels would boot: the first compatible one.
+/// The AMI that a new instance with these labels would boot: the first one that is compatible.
 pub(crate) fn image_for<'a>(labels_of_node: &Requirements, images: &'a [AmiStatus]) -> Option<&'a str> {
     let nothing_open = BTreeSet::new();
     let fits = |image: &&AmiStatus| {
@@ -36,7 +36,8 @@ pub(crate) fn image_for<'a>(labels_of_node: &Requirements, images: &'a [AmiStatu
     images.iter().find(fits).map(|image| image.id.as_str())
 }
 
-/// Instance type, AMIs and memory in bytes of a node; `None` if the node runs another AMI than a new node would.
+/// The instance type of a node, the key of its node class's AMIs, and its memory in bytes; `None` if a new node would
+/// boot another AMI.
 pub(super) fn reported_memory(
     node: &Node,
     claim: &NodeClaim,
@@ -58,7 +59,7 @@ pub(super) fn reported_memory(
     Some((instance_type, images_key(images), bytes))
 }
 
-/// Records the memory of nodes. It must run with one worker.
+/// Records the memory of nodes. The controller must run with one worker.
 pub struct MemoryController {
     context: Context,
     memory: DiscoveredMemory,
@@ -73,7 +74,7 @@ impl MemoryController {
         let to = queue.clone();
         let is_registered = |node: &Node| label(node, labels::REGISTERED) == Some("true");
         self.context.stores.nodes.observe(move |change: &Change<Node>| {
-            // The memory is recorded when a node becomes registered, or is first seen as registered.
+            // The memory is recorded when a node becomes registered, or when a registered node is first seen.
             if let Change::Applied { old, new } = change
                 && is_registered(new)
                 && !old.as_ref().is_some_and(|old| is_registered(old))

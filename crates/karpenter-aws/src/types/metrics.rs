@@ -1,4 +1,4 @@
-//! Metrics of instance types and offerings, with upstream's names. Series of types that are no longer offered are
+//! Metrics of instance types and offerings, under upstream's names. If a type is no longer offered, its series are
 //! removed.
 //!
 //! Upstream: `pkg/providers/instancetype/metrics.go`
@@ -13,18 +13,18 @@ use prometheus::{GaugeVec, Opts, Registry};
 
 use super::discovered::Discovered;
 
-/// The labels of a series: instance type, capacity type and zone.
+/// The label values of a series: instance type, capacity type and zone.
 pub(super) type Series = [String; 3];
 
-/// Availability and price of an offering; the price is that of the instance alone, as upstream reports it.
+/// The availability and the price of an offering. As in upstream, the price is that of the instance alone.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct OfferingState {
     pub(super) is_available: bool,
     pub(super) price: f64,
 }
 
-/// Merges the offerings of several NodePools: an offering that is available for one of them is available. If
-/// reservations are used, zones without a reservation get a series with availability 0.
+/// Merges the offerings of several NodePools: an offering counts as available if it is available for one of them. If
+/// reservations are used, a zone without a reservation gets a series with availability 0.
 pub(super) fn merged_offerings<'a>(
     pools: impl IntoIterator<Item = &'a [InstanceType]>,
     uses_reservations: bool,
@@ -55,14 +55,14 @@ pub(super) fn merged_offerings<'a>(
     all
 }
 
-/// Clones count into the same series.
+/// The metrics of instance types. All clones count into the same series.
 #[derive(Debug, Clone)]
 pub struct TypeMetrics {
     cpu_cores: GaugeVec,
     memory_bytes: GaugeVec,
     available: GaugeVec,
     price: GaugeVec,
-    /// The series that are exported.
+    /// The names of instance types that have exported series.
     types: Arc<Mutex<BTreeSet<String>>>,
     offerings: Arc<Mutex<BTreeSet<Series>>>,
 }
@@ -139,7 +139,7 @@ fn gauge(registry: &Registry, name: &str, help: &str, labels: &[&str]) -> GaugeV
     declare(registry, gauge)
 }
 
-/// If the name is registered already, the new collector is not exported.
+/// Registers a metric. If one with the same name is registered already, this one is not exported.
 fn declare<C: Collector + Clone + 'static>(registry: &Registry, collector: C) -> C {
     let _ = registry.register(Box::new(collector.clone()));
     collector

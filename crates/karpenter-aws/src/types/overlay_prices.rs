@@ -1,5 +1,5 @@
-//! Prices that NodeOverlays state for instance types without a known price. Only overlays whose sole requirement is an
-//! instance type are considered.
+//! Prices that NodeOverlays state for instance types that have no other price. Only overlays whose only requirement is
+//! on the instance type are used.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,8 @@ use karpenter_api::types::{ConditionStatus, NodeOverlay};
 
 use crate::pricing::is_price;
 
-/// The stated prices by instance type. Of several overlays for an instance type, the last by name is used.
+/// The stated prices by instance type. If several overlays state a price for a type, the one with the alphabetically
+/// last name is used.
 pub fn stated_prices<'a>(overlays: impl IntoIterator<Item = &'a NodeOverlay>) -> BTreeMap<String, f64> {
     let mut overlays: Vec<&NodeOverlay> = overlays.into_iter().filter(|overlay| is_valid(overlay)).collect();
     overlays.sort_by_key(|overlay| overlay.metadata.name.clone());

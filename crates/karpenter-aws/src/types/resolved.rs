@@ -1,4 +1,5 @@
-//! The resolved instance types of a class, and which of them must be resolved again after a change.
+//! The resolved instance types of a node class. After a change of an input, this module decides which of them must be
+//! resolved again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use crate::pricing::Quotes;
 use crate::reservations::AvailableCounts;
 use crate::unavailable::{Changed, UnavailableSnapshot};
 
-/// The inputs of resolution besides the class.
+/// The inputs of resolving instance types, except the node class.
 #[derive(Debug, Clone)]
 pub(super) struct Inputs {
     pub(super) discovered: Arc<Discovered>,
@@ -27,13 +28,13 @@ pub(super) struct Inputs {
     pub(super) stated_prices: Arc<BTreeMap<String, f64>>,
 }
 
-/// The part that must be resolved again.
+/// Which part must be resolved again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Work {
     Nothing,
-    /// Only the offerings of these instance types; everything else is kept.
+    /// Only the offerings of these instance types; everything else stays as it is.
     OfferingsOf(BTreeSet<String>),
-    /// The offerings of all instance types; labels, capacity and overhead are kept.
+    /// The offerings of all instance types; labels, capacity and overhead stay as they are.
     AllOfferings,
     Everything,
 }
@@ -45,7 +46,7 @@ pub(super) struct Resolved {
 }
 
 impl Resolved {
-    /// Resolves the instance types of a class; reuses the parts of `known` that are still valid.
+    /// Resolves the instance types of a node class. Those parts of `known` that are still valid are reused.
     pub(super) fn make(
         view: Arc<ClassView>,
         inputs: Inputs,
@@ -144,7 +145,7 @@ fn resolve_all(
         .collect()
 }
 
-/// `types` are those of `inputs.discovered`, in the same order.
+/// `types` must be the types in `inputs.discovered`, in the same order.
 fn resolve_offerings(
     types: &mut [InstanceType],
     changed: impl IntoIterator<Item = usize>,

@@ -1,5 +1,5 @@
-//! Tests of the instance types of classes with the AWS fake: calls, changes that affect the result, and changes that do
-//! not.
+//! Tests of the instance types of node classes, with the AWS fake: which calls are made, which changes affect the
+//! result, and which do not.
 
 mod classes;
 mod offerings;
@@ -15,7 +15,7 @@ use super::resolved::Work;
 use super::*;
 use crate::fake::{Call, FakeAws};
 
-/// A region with discovered instance types, and a class with a subnet in each of its first two zones.
+/// A region with discovered instance types, and a node class with a subnet in each of its first two zones.
 struct Scene {
     cloud: Arc<FakeAws>,
     types: InstanceTypes,
@@ -38,7 +38,7 @@ impl Scene {
     ) -> Self {
         let clock = Clock::starting_at(Timestamp::UNIX_EPOCH);
         let cloud = FakeAws::new(clock, "us-east-1");
-        // Only a few instance types exist, which keeps the tables short.
+        // The region has only a few instance types, which keeps the tables short.
         cloud.world(|world| {
             world.types.retain(|info| {
                 [
@@ -121,7 +121,7 @@ fn short(instance_type: &str, zone: &str, capacity_type: &str, scope: Scope) -> 
     }
 }
 
-/// Available offerings as "zone-letter capacity-type", with partition and reservation if present.
+/// The available offerings, each as zone letter and capacity type, with partition and reservation if it has them.
 fn available(instance_type: &InstanceType) -> Vec<String> {
     let offerings = instance_type.offerings.iter().filter(|offering| offering.available);
     offerings
@@ -227,7 +227,7 @@ async fn discovered_types_equal_built_in_catalog() {
     let embedded = facts.resolve(&AwsNodeClass { spot_price_factor: 0.4, ..view.facts.clone() });
     let live = scene.list(&class()).await;
     assert_eq!(live.len(), 1386);
-    // The embedded catalog has a spot price in every zone, but EC2 only in zones that offer the type.
+    // The embedded catalog has spot prices for all zones, EC2 only for zones that offer the type.
     let comparable = |one: &InstanceType| {
         let mut one = one.clone();
         for offering in one.offerings.iter_mut().filter(|offering| !offering.available) {
@@ -269,7 +269,7 @@ async fn change_resolves_only_affected_types() {
         let known = Resolved::make(view.clone(), inputs(), None, None);
         change();
         assert_eq!(known.work(&view, &inputs()), expected);
-        // Whatever was reused, the result must equal resolution from scratch.
+        // Whatever is reused, the result must be the same as without reuse.
         let partly = Resolved::make(view.clone(), inputs(), Some(&known), None);
         assert_eq!(partly.types(), Resolved::make(view.clone(), inputs(), None, None).types());
         assert_eq!(partly.work(&view, &inputs()), Work::Nothing);
@@ -328,7 +328,7 @@ async fn new_version_of_class_is_parsed_again() {
     one.status.as_mut().expect("a status").subnets.pop();
     version(&mut one, "u-1", "2");
     assert_ne!(first, scene.list(&one).await);
-    // The class has the same name and version, but is another object.
+    // The node class has the same name and resource version, but another uid.
     version(&mut other, "u-2", "2");
     assert_eq!(first, scene.list(&other).await);
 }
@@ -342,7 +342,7 @@ async fn classes_track_changes_independently() {
     assert_eq!(available(&scene.one(&one, "m5.large").await), ALL);
     assert_eq!(available(&scene.one(&other, "m5.large").await), ALL);
     scene.types.unavailable().mark_pool(short("m5.large", "us-east-1a", "spot", Scope::AnyLaunch), "x");
-    // After one class was resolved with the change, the next class must still see it.
+    // Resolving one node class after the change must not hide the change from the next node class.
     let without = ["a on-demand", "b on-demand", "b spot"];
     assert_eq!(available(&scene.one(&one, "m5.large").await), without);
     assert_eq!(available(&scene.one(&other, "m5.large").await), without);
@@ -365,7 +365,7 @@ async fn interruptions_mark_offerings_and_reservations_unavailable() {
     assert_eq!(available(&scene.one(&class, "m5.large").await), left);
 }
 
-/// For any sequence of changes, partial resolution must equal resolution from scratch.
+/// After any sequence of changes, resolving only parts must give the same result as resolving everything.
 #[tokio::test(start_paused = true)]
 async fn partial_resolution_equals_full_resolution() {
     let scene = Scene::discovered().await;
@@ -385,7 +385,8 @@ async fn partial_resolution_equals_full_resolution() {
         Some(karpenter_api::types::PlacementGroupSelector { id: Some("pg-1".to_owned()), name: None });
     class.status.as_mut().expect("a status").capacity_reservations = vec![offerings::reservation("cr-1")];
     let names = ["m5.large", "m5.metal", "t3.large", "none.such"];
-    // A fixed pseudo-random sequence: equal on every machine, and long enough to contain most pairs of events.
+    // The sequence is pseudo-random with a fixed seed, so it is the same on every machine, and it is long enough to
+    // contain most pairs of events.
     let mut state: u64 = 7;
     let mut draw = |below: u64| {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);

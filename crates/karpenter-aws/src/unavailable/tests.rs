@@ -21,7 +21,8 @@ fn wish<'a>(instance_type: &'a str, zone: &'a str, capacity_type: &'a str) -> Of
 
 #[tokio::test(start_paused = true)]
 async fn unavailable_offering_applies_to_its_scope() {
-    // Columns: the unavailable offering; a query as (type, zone, capacity type, group, partition); the expected result.
+    // Columns: the unavailable offering; the queried offering as (instance type, zone, capacity type, placement group,
+    // partition); whether it is unavailable.
     type Asked = (&'static str, &'static str, &'static str, Option<&'static str>, Option<u32>);
     let general = || Scope::AnyLaunch;
     let group = || Scope::Group("pg-1".to_owned());
@@ -122,11 +123,11 @@ async fn changes_list_affected_instance_types() {
     assert_eq!(unavailable.current().changed_since(first), types(&["c5.large"]));
     assert_eq!(unavailable.current().changed_since(second), types(&[]));
 
-    // Marking the same offering again is not a change.
+    // Marking an offering that is already marked does not count as a change.
     unavailable.mark_pool(pool("c5.large", "a", "spot", Scope::AnyLaunch), "x");
     assert_eq!(unavailable.current().changed_since(second), types(&[]));
 
-    // The expiry of an entry counts as a change of its instance type only.
+    // When an entry expires, only its instance type counts as changed.
     tokio::time::advance(2 * MINUTE).await;
     assert_eq!(unavailable.current().changed_since(second), types(&["m5.large"]));
     let third = unavailable.current().version();

@@ -1,5 +1,5 @@
-//! Reads zonal shifts every 30 seconds, and publishes events for NodePools that can launch in a zone whose shift
-//! begins or ends.
+//! Reads zonal shifts every 30 seconds. When a shift begins or ends, publishes events for NodePools that can launch in
+//! its zone.
 //!
 //! Upstream: `pkg/controllers/arczonalshift`
 
@@ -18,7 +18,7 @@ use super::pools::{Zone, reachable_zone};
 use super::{ShiftSource, ZonalShifts};
 
 const PERIOD: Duration = Duration::from_secs(30);
-/// The interval while ARC does not respond.
+/// How often shifts are read while ARC does not respond.
 const RETRY: Duration = Duration::from_secs(10);
 
 pub struct ZonalShiftController {
@@ -61,7 +61,7 @@ impl ZonalShiftController {
         }
     }
 
-    /// The zones of the subnets of a NodePool's class.
+    /// The zones in which the node class of a NodePool has subnets.
     fn zones_of(&self, pool: &NodePool) -> Vec<Zone> {
         let reference = &pool.spec.template.spec.node_class_ref;
         if reference.group != labels::AWS_GROUP {

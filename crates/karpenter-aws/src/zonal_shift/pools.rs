@@ -1,5 +1,5 @@
-//! Decides whether a NodePool can launch in a zone. Shifts have zone ids and NodePools mostly zone names; the subnets
-//! of the class have both.
+//! Decides whether a NodePool can launch in a zone. Shifts have zone ids, while NodePools mostly have zone names; the
+//! subnets of the node class have both.
 
 use karpenter_api::labels;
 use karpenter_api::types::{NodePool, Requirement};
@@ -10,7 +10,7 @@ pub(super) struct Zone {
     pub(super) id: String,
 }
 
-/// The name of the zone, if the class has a subnet there and the NodePool's requirements allow it.
+/// The name of the zone; `None` if the node class has no subnet in it or the NodePool's requirements exclude it.
 pub(super) fn reachable_zone<'a>(pool: &NodePool, zones: &'a [Zone], zone_id: &str) -> Option<&'a str> {
     let zone = zones.iter().find(|zone| zone.id == zone_id)?;
     let requirements = &pool.spec.template.spec.requirements;
@@ -22,8 +22,7 @@ pub(super) fn reachable_zone<'a>(pool: &NodePool, zones: &'a [Zone], zone_id: &s
     is_allowed.then_some(zone.name.as_str())
 }
 
-/// Whether a label value satisfies the requirement. Comparisons (`Gt`, `Lt`) never match, because zones are not
-/// numbers.
+/// Whether a label value satisfies the requirement. `Gt` and `Lt` never match, because zones are not numbers.
 fn allows(requirement: &Requirement, value: &str) -> bool {
     let is_listed = requirement.values.iter().any(|listed| listed == value);
     match requirement.operator.as_str() {

@@ -1,11 +1,11 @@
-//! Reads zonal shifts from ARC by the ARN of the cluster, which is read from EKS.
+//! Reads zonal shifts from ARC. ARC needs the ARN of the cluster, which is read from EKS.
 
 use std::sync::{Arc, OnceLock};
 
 use crate::api::zonal_shift::Shift;
 use crate::api::{AwsError, Eks, ZonalShift};
 
-/// Reads the shifts of one cluster. Clones share the ARN, which is read once.
+/// Reads the shifts of one cluster. The cluster's ARN is read once, and all clones share it.
 #[derive(Clone)]
 pub struct ShiftSource {
     eks: Arc<dyn Eks>,

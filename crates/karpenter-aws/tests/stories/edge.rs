@@ -1,4 +1,4 @@
-//! Tests of the controllers of running instances: interruptions, reservations, zonal shifts, tags and garbage
+//! Tests of the controllers that handle running instances: interruptions, reservations, zonal shifts, tags and garbage
 //! collection.
 
 mod garbage_collection;

@@ -1,5 +1,5 @@
-//! Tests of launches and instances with the AWS fake, from a NodeClaim to the EC2 calls, without a cluster: the API
-//! server is only used for events.
+//! Tests of launches and instances with the AWS fake, from a NodeClaim to the EC2 calls. There is no cluster; an API
+//! server is used only for events.
 
 mod conformance;
 mod events;

@@ -1,4 +1,4 @@
-//! Collects the log lines of this thread with their fields as text.
+//! Collects the log lines of this thread, with their fields as text.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -22,7 +22,7 @@ impl Line {
     }
 }
 
-/// Collects log lines until it is dropped. Each test runs on one thread, so lines of other tests are not included.
+/// Collects log lines until it is dropped. Each test runs on its own thread, so lines of other tests are not included.
 pub(crate) struct Log {
     lines: Arc<Mutex<Vec<Line>>>,
     _listening: DefaultGuard,

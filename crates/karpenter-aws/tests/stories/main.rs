@@ -1,5 +1,5 @@
-//! Scenario tests of the controllers of the AWS provider, with an embedded API server and the AWS fake. All of them are
-//! modules of this binary.
+//! Scenario tests of the AWS provider's controllers, with an embedded API server and the AWS fake. All scenario tests
+//! are modules of this binary.
 
 mod edge;
 mod launch;

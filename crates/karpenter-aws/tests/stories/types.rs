@@ -1,5 +1,5 @@
-//! Tests of the controllers of instance types: discovery, prices, discovered memory, prices of NodeOverlays, and their
-//! metrics.
+//! Tests of the controllers of instance types: discovery, prices, discovered memory, prices that NodeOverlays state,
+//! and their metrics.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -99,7 +99,7 @@ impl CloudProvider for Shop {
         Box::pin(async { Ok(Vec::new()) })
     }
 
-    /// Fails for the NodePool `broken`, whose class is not ready.
+    /// Returns an error for the NodePool `broken`, whose node class is not ready.
     fn instance_types<'a>(&'a self, pool: &'a NodePool) -> CloudFuture<'a, Arc<Vec<InstanceType>>> {
         Box::pin(async move {
             if pool.metadata.name.as_deref() == Some("broken") {
@@ -127,7 +127,7 @@ async fn types_missing_in_tables_are_logged_in_one_warning() {
             cloud.types.push(info);
         });
     };
-    // The second one is in a built-in table only.
+    // Of these types, the second is only in a built-in table, not in the catalog's listing.
     ["m99.large", "c9g.large", "x99.metal"].into_iter().for_each(add);
     let metrics = TypeMetrics::new(world.context.metrics.registry());
     world.spawn(DiscoveryController::new(types, metrics), DiscoveryController::watch, 1);
@@ -240,7 +240,7 @@ async fn memory_is_discovered_from_nodes() {
     world.pass(MINUTE).await;
     assert_eq!(memory().await, 7700 << 20);
 
-    // The nodes of this test become registered twice.
+    // In this test, each node becomes registered twice.
     for (name, instance_id, reported, expected_mib) in
         [("two", "i-2", "7800Mi", 7700), ("three", "i-3", "7600Mi", 7600)]
     {

@@ -1,5 +1,5 @@
-//! Tests of the operator with the assembled provider, on an embedded cluster and the AWS fake, whose instances boot:
-//! from pending pods to nodes, and until the nodes are deleted.
+//! Tests of the operator with the completely built provider, an embedded cluster, and the AWS fake, whose instances
+//! boot: from pending pods to nodes, and until the nodes are deleted.
 
 mod inflate;
 mod legacy;

@@ -1,19 +1,20 @@
-//! Capacity reservations and placement groups of an account.
+//! Capacity reservations and placement groups of an AWS account.
 //!
-//! These are plain values. The AWS provider discovers them and counts the remaining instances of reservations.
+//! The types hold plain values. The AWS provider discovers reservations and groups and counts how many instances a
+//! reservation has left.
 
 use std::sync::Arc;
 
-/// A capacity reservation that a node class selects, as in its status.
+/// A capacity reservation that a node class selects, as in `status.capacityReservations`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CapacityReservation {
     pub id: Arc<str>,
     pub instance_type: Arc<str>,
     pub zone: Arc<str>,
     pub kind: ReservationKind,
-    /// Whether the owner of the reservation may reclaim its instances.
+    /// Whether the owner of the reservation may reclaim instances from it.
     pub interruptible: bool,
-    /// Whether the reservation is about to end: its instances are drained, and no more are launched.
+    /// Whether the reservation ends soon: its instances are being drained, and no more instances are launched into it.
     pub expiring: bool,
 }
 
@@ -24,7 +25,7 @@ pub enum ReservationKind {
 }
 
 impl ReservationKind {
-    /// The spelling of the node label and of the node class's status.
+    /// The reservation kind as spelled in the node label and in the node class's status.
     pub fn as_str(self) -> &'static str {
         match self {
             ReservationKind::Default => "default",
@@ -45,12 +46,12 @@ pub struct PlacementGroup {
     pub id: Arc<str>,
     pub name: Arc<str>,
     pub strategy: PlacementStrategy,
-    /// The number of partitions of a group with strategy partition; zero for others.
+    /// The number of partitions if the group's strategy is `partition`; otherwise zero.
     pub partition_count: u32,
 }
 
 impl PlacementGroup {
-    /// The numbers of the partitions of the group; empty if it has none.
+    /// The partition numbers of the group; empty if it has no partitions.
     pub fn partitions(&self) -> impl Iterator<Item = u32> + use<> {
         let count = if self.strategy == PlacementStrategy::Partition { self.partition_count } else { 0 };
         1..=count

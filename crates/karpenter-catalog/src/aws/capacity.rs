@@ -1,7 +1,7 @@
-//! Capacity of a node of an instance type, and overhead that pods cannot use.
+//! The capacity of a node of an instance type, and the overhead that pods cannot use.
 //!
-//! The arithmetic is upstream's, including its rounding: a larger result would plan pods that do not fit on the node. Zero
-//! amounts are omitted: a missing resource is zero.
+//! The arithmetic is upstream's, including its rounding: if the result were larger, planned pods would not fit on the
+//! node. Resources with an amount of zero are omitted, because a missing resource means zero.
 //!
 //! Upstream: karpenter-provider-aws `pkg/providers/instancetype/types.go`.
 
@@ -28,10 +28,10 @@ const MIB: i64 = 1 << 20;
 const GIB: i64 = 1 << 30;
 const DECIMAL_GIGABYTE: i64 = 1_000_000_000;
 
-/// The kubelet's default of `maxPods`, for AMI families without an address limit.
+/// The kubelet's default of `maxPods`, used for AMI families whose pods need no ENI addresses.
 const DEFAULT_PODS: i64 = 110;
 
-/// Memory that the kernel reserves for contiguous allocations on Arm.
+/// Memory in MiB that the Linux kernel reserves for contiguous allocations on Arm instances.
 const ARM_RESERVED_MIB: i64 = 64;
 
 pub(super) fn capacity(info: &TypeInfo, class: &AwsNodeClass, names: &mut Interner) -> ResourceList {
@@ -72,7 +72,7 @@ pub(super) fn capacity(info: &TypeInfo, class: &AwsNodeClass, names: &mut Intern
     capacity
 }
 
-/// Reservation for the kubelet and the container runtime.
+/// The resources reserved for the kubelet and the container runtime.
 pub(super) fn kube_reserved(info: &TypeInfo, class: &AwsNodeClass, names: &mut Interner) -> ResourceList {
     let pods = if class.ami_family.reserves_memory_by_eni_limit() {
         eni_limited_pods(info, class, 0)
@@ -94,7 +94,7 @@ pub(super) fn system_reserved(class: &AwsNodeClass, names: &mut Interner) -> Res
     reserved
 }
 
-/// Amounts that the kubelet keeps free by eviction.
+/// The amounts of memory and storage that the kubelet keeps free by evicting pods.
 pub(super) fn eviction_threshold(
     info: &TypeInfo,
     class: &AwsNodeClass,
@@ -102,7 +102,7 @@ pub(super) fn eviction_threshold(
 ) -> ResourceList {
     let signal = |name: &str, capacity: i64, default: i64| match class.eviction_hard.get(name) {
         Some(EvictionThreshold::Amount(amount)) => amount.value_ceil(),
-        // For the kubelet, 100 % disables the threshold.
+        // The kubelet treats a threshold of 100 % as disabled.
         Some(EvictionThreshold::Percent(100.0)) => 0,
         Some(EvictionThreshold::Percent(percent)) => (capacity as f64 / 100.0 * percent).ceil() as i64,
         None => default,
@@ -115,8 +115,8 @@ pub(super) fn eviction_threshold(
     threshold
 }
 
-/// Replaces amounts by those of the node class. Resources that are not part of a node's capacity, such as `pid`, are
-/// ignored.
+/// Replaces computed amounts by those of the node class. Resources that a node's capacity does not have, such as `pid`,
+/// are ignored.
 fn overlay(reserved: &mut ResourceList, given: &BTreeMap<String, Quantity>, names: &mut Interner) {
     for (name, quantity) in given {
         if [CPU, MEMORY, EPHEMERAL_STORAGE].contains(&name.as_str()) {
@@ -125,8 +125,8 @@ fn overlay(reserved: &mut ResourceList, given: &BTreeMap<String, Quantity>, name
     }
 }
 
-/// A decreasing share per band of cores: 6 % of the first, 1 % of the second, 0.5 % of the next two, 0.25 % of the rest.
-/// Each band is truncated to whole millicores.
+/// The cpu reserved for the kubelet: 6 % of the first core, 1 % of the second, 0.5 % of the next two, and 0.25 % of the
+/// others. Each part is truncated to whole millicores.
 fn kube_reserved_milli_cpu(milli_cpu: i64) -> i64 {
     const BANDS: [(i64, i64, f64); 4] =
         [(0, 1000, 0.06), (1000, 2000, 0.01), (2000, 4000, 0.005), (4000, i64::MAX, 0.0025)];
@@ -146,7 +146,8 @@ fn memory_bytes(info: &TypeInfo, class: &AwsNodeClass) -> i64 {
     (mib - overhead_mib.ceil() as i64) * MIB
 }
 
-/// The number of pods of the AMI family without `maxPods`; the initial value of an expression for `maxPods`.
+/// The number of pods per node if the node class does not set `maxPods`. An expression for `maxPods` starts from this
+/// value.
 pub fn family_max_pods(info: &TypeInfo, class: &AwsNodeClass) -> i64 {
     if class.ami_family.limits_pods_by_eni() {
         eni_limited_pods(info, class, class.reserved_enis)
@@ -155,7 +156,7 @@ pub fn family_max_pods(info: &TypeInfo, class: &AwsNodeClass) -> i64 {
     }
 }
 
-/// The number of pods of a node of the type.
+/// The maximum number of pods on a node of the instance type.
 pub fn pods(info: &TypeInfo, class: &AwsNodeClass) -> i64 {
     let count = class.max_pods.map_or_else(|| family_max_pods(info, class), i64::from);
     if class.pods_per_core > 0 && class.ami_family.honours_pods_per_core() {
@@ -165,8 +166,8 @@ pub fn pods(info: &TypeInfo, class: &AwsNodeClass) -> i64 {
     }
 }
 
-/// The number of pods that the interfaces of the default card allow: each interface uses one address itself, and two
-/// pods use the host network.
+/// The number of pods that have addresses on the network interfaces of the default card. Each interface uses one
+/// address itself; two pods use the host network and need none.
 fn eni_limited_pods(info: &TypeInfo, class: &AwsNodeClass, reserved_enis: u32) -> i64 {
     let interfaces = i64::from(info.default_card_interfaces());
     let efa_only =
@@ -184,7 +185,7 @@ fn ephemeral_storage_bytes(info: &TypeInfo, class: &AwsNodeClass) -> i64 {
     configured_volume(class).map_or(class.ami_family.default_volume_gib() * GIB, |size| size.value_floor())
 }
 
-/// The size of the volume with ephemeral storage, if the node class sets it.
+/// The size of the volume that holds ephemeral storage, if the node class sets it.
 fn configured_volume(class: &AwsNodeClass) -> Option<Quantity> {
     let root = class.block_devices.iter().find(|device| device.root_volume);
     if let Some(size) = root.and_then(|device| device.volume_size) {
@@ -194,7 +195,7 @@ fn configured_volume(class: &AwsNodeClass) -> Option<Quantity> {
         Some(name) => {
             class.block_devices.iter().find(|device| device.device_name.as_deref() == Some(name))?.volume_size
         }
-        // The layout of a custom AMI is unknown; the last mapping is used.
+        // Which volume of a custom AMI holds ephemeral storage is unknown; the last mapping is assumed.
         None => class.block_devices.last()?.volume_size,
     }
 }

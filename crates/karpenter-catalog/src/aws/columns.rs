@@ -1,17 +1,17 @@
 //! Reads the container format of the catalog file: varints, strings and compressed columns.
 //!
-//! `tools/catalog/columns.py` writes the format and describes it. A corrupt file gives an error with the position, never a
-//! panic.
+//! `tools/catalog/columns.py` writes the format and documents it. A corrupt file gives an error that states the
+//! position, never a panic.
 
 use std::collections::BTreeMap;
 
 use crate::CatalogError;
 
-/// A cursor over the file.
+/// A reading position in the file.
 pub(super) struct Reader {
     data: &'static [u8],
     at: usize,
-    /// The position of `data` in the file, for error messages.
+    /// The offset of `data` in the whole file, for error messages.
     offset: usize,
 }
 
@@ -20,7 +20,7 @@ impl Reader {
         Reader { data, at: 0, offset: 0 }
     }
 
-    /// A reader for the next `length` bytes; this one continues after them.
+    /// A reader for the next `length` bytes only; `self` continues after them.
     fn part(&mut self, length: usize) -> Result<Reader, CatalogError> {
         let offset = self.offset + self.at;
         Ok(Reader { data: self.bytes(length)?, at: 0, offset })
@@ -54,8 +54,8 @@ impl Reader {
         Err(self.damaged("an integer is longer than 63 bits"))
     }
 
-    /// Reads a number of items. Each item has at least one byte, so a corrupt number cannot allocate more memory than
-    /// the file's size.
+    /// Reads how many items follow. Each item takes at least one byte, so a corrupt number cannot allocate more memory
+    /// than the file's size.
     pub(super) fn count(&mut self) -> Result<usize, CatalogError> {
         let count = self.varint()?;
         let remaining = self.data.len() - self.at;
@@ -76,7 +76,7 @@ impl Reader {
     }
 }
 
-/// A column of the file, with one value per row.
+/// A column of the file: one value per instance type or other row.
 enum Column {
     Scalars(Vec<u64>),
     Sequences { distinct: Vec<Vec<u64>>, rows: Vec<usize> },
@@ -148,7 +148,7 @@ impl Columns {
     }
 }
 
-/// A column of sequences; equal sequences are stored once.
+/// A column in which every row holds a sequence; equal sequences are stored once.
 #[derive(Clone, Copy)]
 pub(super) struct Sequences<'a> {
     distinct: &'a [Vec<u64>],
@@ -161,7 +161,7 @@ impl<'a> Sequences<'a> {
     }
 }
 
-/// Reads the body of a column: its distinct values, and per row a valid index into them.
+/// Reads the body of a column: its distinct values, and for each row a checked index into them.
 fn read_values<T>(
     reader: &mut Reader,
     encoding: u8,

@@ -1,5 +1,5 @@
-//! Whether a node class can launch an instance type. Incompatible types stay in the list with unavailable offerings, so
-//! that an explanation can name them.
+//! Whether a node class can launch an instance type. Types that it cannot launch stay in the list with unavailable
+//! offerings, so that explanations can name them.
 //!
 //! Upstream: karpenter-provider-aws `pkg/providers/instancetype/compatibility/compatibility.go`.
 
@@ -29,7 +29,8 @@ pub enum Incompatibility {
     NoConnectionTracking,
 }
 
-/// The first reason, in a fixed order, for which the node class cannot launch the type.
+/// The first reason why the node class cannot launch the instance type; reasons are checked in a fixed order. `None` if
+/// it can.
 pub fn incompatibility(info: &TypeInfo, class: &AwsNodeClass) -> Option<Incompatibility> {
     if let Some(interfaces) = &class.network_interfaces {
         if info.network_cards.is_empty() {

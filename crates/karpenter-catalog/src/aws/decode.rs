@@ -1,7 +1,7 @@
-//! Decodes the columns of the catalog file into [`TypeInfo`] values, prices and zones.
+//! Decodes the columns of the catalog file into [`TypeInfo`] values, price tables and zones.
 //!
-//! Column names and the order of items in sequences are the contract with `tools/catalog/generate.py`. Values out of range
-//! are errors.
+//! Column names and the order of items in sequences must agree with `tools/catalog/generate.py`. A value out of range
+//! is an error.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -98,7 +98,7 @@ fn list<T>(
     (0..reader.count()?).map(|_| read(reader)).collect()
 }
 
-/// The columns, and the strings that they refer to.
+/// The decoded columns, and the strings that they refer to by index.
 struct Rows<'a> {
     strings: &'a [Arc<str>],
     columns: &'a Columns,
@@ -137,7 +137,7 @@ impl Rows<'_> {
         (0..self.columns.row_count())
             .map(|row| {
                 let (family, size) = (self.string(families[row])?, self.string(sizes[row])?);
-                // The flags are in the order in which the generator writes them.
+                // The flags have the bit order in which `tools/catalog/generate.py` writes them.
                 let flag = |bit: u32| flags[row] >> bit & 1 == 1;
                 Ok(TypeInfo {
                     name: Arc::from(format!("{family}.{size}")),
@@ -244,7 +244,7 @@ impl Rows<'_> {
     }
 }
 
-/// Splits a flat sequence into groups of `N` items.
+/// Splits a flat sequence into groups of `N` items each.
 fn groups<T, const N: usize>(
     items: &[u64],
     make: impl Fn([u64; N]) -> Result<T, CatalogError>,

@@ -1,11 +1,12 @@
-//! Prices of EBS volumes and public addresses, which are billed with the nodes that use them.
+//! Prices of EBS volumes and public IPv4 addresses, which AWS bills in addition to the instance.
 //!
-//! The table is embedded for the main regions; the running provider replaces it by the AWS Price List. Only what a node
-//! class states is priced. The size of a volume from a snapshot or an AMI and the I/O requests of magnetic volumes are
-//! unknown and count as zero. Therefore a node costs at least what these functions return.
+//! A table of prices is embedded for the main regions; the running provider replaces it by the AWS Price List. Only
+//! what a node class states is priced. The size of a volume from a snapshot or an AMI, and the I/O requests of magnetic
+//! volumes, are unknown and cost nothing here. So a node costs at least what these functions return.
 //!
-//! Source: <https://aws.amazon.com/ebs/pricing/> as of July 2021. gp3 storage in eu-west-2, ap-northeast-1 and
-//! ap-southeast-1 was compared with figures of 2026 and had not changed; other prices were not compared.
+//! Source: <https://aws.amazon.com/ebs/pricing/> as of July 2021. The prices of gp3 storage in eu-west-2,
+//! ap-northeast-1 and ap-southeast-1 were compared with AWS's prices of 2026 and had not changed; other prices were not
+//! compared.
 
 use std::collections::BTreeMap;
 
@@ -13,51 +14,52 @@ use super::node_class::{AwsNodeClass, BlockDevice};
 use super::partition;
 use crate::aws::{AwsZone, DEFAULT_REGION, Market};
 
-/// Hours per month, as in the examples of AWS's pricing pages.
+/// Hours per month by which monthly prices are divided, as in the examples of AWS's pricing pages.
 const HOURS_PER_MONTH: f64 = 730.0;
 
-/// The assumed type of a volume without `volumeType`: EC2 uses the type in the AMI, which is gp3 for EKS's AMIs.
+/// The volume type assumed if a mapping has no `volumeType`. EC2 then uses the type in the AMI, which is gp3 for EKS's
+/// AMIs.
 const ASSUMED_TYPE: &str = "gp3";
 
-/// IOPS and MiB/s that a gp3 volume includes.
+/// IOPS and MiB/s that are included in the price of a gp3 volume.
 const GP3_FREE_IOPS: i64 = 3000;
 const GP3_FREE_MIBPS: i64 = 125;
 
 /// The numbers of IOPS at which the price per IOPS of io2 changes.
 const IOPS_TIER_ENDS: [i64; 3] = [32_000, 64_000, i64::MAX];
 
-/// The prices per IOPS of the tiers of io2, as shares of the first.
+/// The prices per IOPS in the three tiers of io2, as shares of the price in the first tier.
 const IO2_TIER_SHARES: [f64; 3] = [1.0, 0.7, 0.49];
 
-/// The price of magnetic volumes, of which only that of us-east-1 is embedded.
+/// The price of magnetic volumes per GiB and month in us-east-1, used for all regions because no other is embedded.
 const STANDARD_PER_GIB: f64 = 0.05;
 
-/// The price since February 2024, in every region except those in China.
+/// The hourly price of a public IPv4 address since February 2024, in every region except those in China.
 const PUBLIC_IPV4_PER_HOUR: f64 = 0.005;
 
 /// Prices per month of one volume type, in the currency of the region.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct VolumePrices {
     pub per_gib: f64,
-    /// The price per provisioned IOPS above the included ones, by tier: up to 32,000, up to 64,000, and above.
+    /// The price per provisioned IOPS beyond those included, by tier: up to 32,000, up to 64,000, and above.
     pub per_iops: [f64; 3],
-    /// The price per provisioned MiB/s above the included ones.
+    /// The price per provisioned MiB/s of throughput beyond that included.
     pub per_mibps: f64,
 }
 
-/// Prices of EBS volumes in one region, by volume type. A type without a price costs nothing.
+/// Prices of EBS volumes in one region, by volume type. A volume type without an entry costs nothing.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct EbsPrices {
     by_type: BTreeMap<String, VolumePrices>,
 }
 
-/// One region of the table, in dollars per month.
+/// The prices of one region in the embedded table, in dollars per month.
 struct Row {
     region: &'static str,
     gp3: f64,
     gp3_iops: f64,
     gp2: f64,
-    /// The storage price of io1 and io2.
+    /// The price of io1 and io2 storage.
     io: f64,
     io_iops: f64,
     st1: f64,
@@ -90,7 +92,8 @@ const TABLE: [Row; 21] = [
 ];
 
 impl EbsPrices {
-    /// The embedded prices of a region, or those of us-east-1. None are embedded for China, where they are in yuan.
+    /// The embedded prices of a region; those of us-east-1 if the region has none. For China, where prices are in yuan,
+    /// no prices are embedded.
     pub fn embedded(region: &str) -> Self {
         if partition::of_region(region) == "aws-cn" {
             return Self::default();
@@ -99,7 +102,7 @@ impl EbsPrices {
         row(region).or_else(|| row(DEFAULT_REGION)).map_or_else(Self::default, Row::prices)
     }
 
-    /// The volume types with a price, in alphabetical order.
+    /// The volume types that have a price, in alphabetical order.
     pub fn types(&self) -> impl Iterator<Item = (&str, &VolumePrices)> {
         self.by_type.iter().map(|(name, prices)| (name.as_str(), prices))
     }
@@ -112,7 +115,7 @@ impl EbsPrices {
         self.by_type.entry(volume_type.to_owned()).or_default()
     }
 
-    /// The price per hour of a volume, by its size and what it provisions above the free IOPS and throughput.
+    /// The hourly price of a volume: its size, plus IOPS and throughput beyond those included.
     fn per_hour(&self, volume: &BlockDevice) -> f64 {
         let volume_type = volume.volume_type.as_deref().unwrap_or(ASSUMED_TYPE);
         let Some(prices) = self.find(volume_type) else { return 0.0 };
@@ -136,7 +139,7 @@ impl Row {
     fn prices(&self) -> EbsPrices {
         let storage = |per_gib| VolumePrices { per_gib, ..VolumePrices::default() };
         let by_type = [
-            // Throughput costs half as much per MiB/s as storage per GiB, in every region.
+            // In every region, throughput costs half as much per MiB/s as storage costs per GiB.
             (
                 "gp3",
                 VolumePrices { per_gib: self.gp3, per_iops: [self.gp3_iops; 3], per_mibps: self.gp3 / 2.0 },
@@ -158,7 +161,7 @@ impl Row {
     }
 }
 
-/// The prices per hour of what is billed with an instance of a node class.
+/// The hourly prices of what AWS bills with an instance of a node class: volumes and public addresses.
 pub(super) struct Attachments<'a> {
     class: &'a AwsNodeClass,
     market: &'a dyn Market,
@@ -216,7 +219,7 @@ mod tests {
             ("us-east-1", volume("st1", "125Gi", 0, 0), 5.625),
             ("us-east-1", volume("standard", "10Gi", 0, 0), 0.5),
             ("us-east-1", volume("xp9", "10Gi", 0, 0), 0.0),
-            // The size is rounded up to whole GiB, as in the launch template.
+            // The size is rounded up to whole GiB, as in the launch template, so 20G are 19 GiB.
             ("us-east-1", volume("gp3", "20G", 0, 0), 19.0 * 0.08),
             ("eu-central-1", volume("gp3", "20Gi", 0, 0), 1.904),
             // The size of a volume from a snapshot is unknown and counts as zero.
@@ -282,7 +285,7 @@ mod tests {
                     "{ami_family:?}: {attached}, expected {expected}"
                 );
             }
-            // Local disks replace the ephemeral storage, but the volumes still exist.
+            // RAID0 makes local disks the ephemeral storage, but the EBS volumes still exist and are billed.
             let raid0 = AwsNodeClass { instance_store_raid0: true, ..class };
             assert!(on_demand(&raid0).iter().all(|(_, attached)| (attached - expected).abs() < 1e-9));
         }

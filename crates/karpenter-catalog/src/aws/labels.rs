@@ -30,11 +30,11 @@ pub const PLACEMENT_GROUP_ID: &str = "karpenter.k8s.aws/placement-group-id";
 pub const PLACEMENT_GROUP_PARTITION: &str = "karpenter.k8s.aws/placement-group-partition";
 pub const ZONE_ID: &str = "topology.k8s.aws/zone-id";
 
-/// Labels that identify the capacity reservation of a node.
+/// The labels that identify a node's capacity reservation.
 pub const RESERVATION: [&str; 3] =
     [CAPACITY_RESERVATION_ID, CAPACITY_RESERVATION_TYPE, CAPACITY_RESERVATION_INTERRUPTIBLE];
 
-/// All label keys above, sorted. NodePools need not define these keys and the core's well-known keys.
+/// All label keys of this module, sorted. A NodePool need not define these keys, nor the well-known keys of the core.
 pub const WELL_KNOWN: [&str; 29] = [
     CAPACITY_RESERVATION_ID,
     CAPACITY_RESERVATION_INTERRUPTIBLE,

@@ -1,7 +1,7 @@
-//! Settings of an EC2NodeClass and of the operator that affect instance types.
+//! The settings of an EC2NodeClass and of the operator that affect instance types.
 //!
-//! A plain struct with parsed values, so resolving cannot fail; manifests are read elsewhere. Settings that only affect
-//! launches (user data, tags, roles) are not included.
+//! The struct has parsed values, so resolving instance types cannot fail; other modules read manifests. Settings that
+//! affect only launches (user data, tags, roles) are not included.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -12,65 +12,68 @@ use karpenter_model::quantity::{Quantity, QuantityFormat};
 use super::account::{CapacityReservation, PlacementGroup};
 use crate::CatalogError;
 
-/// The assumed spot price, as a fraction of the on-demand price.
+/// The assumed spot price, as a share of the on-demand price.
 ///
-/// There is no offline source of spot prices, and they change by the hour and zone. A constant keeps the order between types
-/// and the preference for spot; it is not a forecast. See [`AwsNodeClass::spot_price_factor`].
+/// Spot prices change by the hour and differ by zone, and there is no offline source for them. A constant share keeps
+/// the order of prices between types, and spot cheaper than on-demand; it is not a forecast. See
+/// [`AwsNodeClass::spot_price_factor`].
 pub const DEFAULT_SPOT_PRICE_FACTOR: f64 = 0.4;
 
-/// The operator's default for the share of memory that the hypervisor and firmware use.
+/// The operator's default for the share of an instance's memory that hypervisor and firmware use.
 pub const DEFAULT_VM_MEMORY_OVERHEAD_PERCENT: f64 = 0.075;
 
 pub const DEFAULT_REGION: &str = "us-east-1";
 
-/// The type of the volumes of [`AmiFamily::default_volumes`].
+/// The volume type of [`AmiFamily::default_volumes`].
 pub const DEFAULT_VOLUME_TYPE: &str = "gp3";
 
 const GIB: i64 = 1 << 30;
 
-/// Settings that determine labels, capacity, overhead and offerings of an instance type.
+/// The settings that determine an instance type's labels, capacity, overhead and offerings.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AwsNodeClass {
     pub region: String,
-    /// The zones of the node class's subnets. Only these have offerings.
+    /// The zones of the node class's subnets. Only these zones have offerings.
     pub zones: Vec<AwsZone>,
     pub ami_family: AmiFamily,
-    /// `kubelet.maxPods` as a number.
+    /// `kubelet.maxPods`, if it is a number and not an expression.
     pub max_pods: Option<u32>,
-    /// `kubelet.podsPerCore`; zero means unset, as for the kubelet.
+    /// `kubelet.podsPerCore`; zero means unset, as it does for the kubelet.
     pub pods_per_core: u32,
-    /// `kubelet.kubeReserved`: replaces the computed reservation per resource.
+    /// `kubelet.kubeReserved`; each resource that it lists replaces the computed amount.
     pub kube_reserved: BTreeMap<String, Quantity>,
     pub system_reserved: BTreeMap<String, Quantity>,
-    /// `kubelet.evictionHard` by signal; only `memory.available` and `nodefs.available` are used.
+    /// `kubelet.evictionHard`, by signal; of the signals, only `memory.available` and `nodefs.available` are used.
     pub eviction_hard: BTreeMap<String, EvictionThreshold>,
     pub block_devices: Vec<BlockDevice>,
-    /// Whether volumes and public addresses are part of a node's price. Without an EC2NodeClass they are not known.
+    /// Whether volumes and public addresses are part of a node's price. Without an EC2NodeClass they are unknown, so
+    /// the price is that of the instance alone.
     pub prices_attachments: bool,
-    /// `associatePublicIPAddress`; without it, the subnet decides.
+    /// `associatePublicIPAddress`; if it is not set, the subnet decides.
     pub associate_public_ipv4: Option<bool>,
     /// `instanceStorePolicy: RAID0`: local disks become the node's ephemeral storage.
     pub instance_store_raid0: bool,
-    /// `networkInterfaces`. `None` and an empty list differ: a list determines the number of EFA interfaces.
+    /// `networkInterfaces`. `None` and an empty list differ, because a list, even an empty one, determines the number
+    /// of EFA interfaces.
     pub network_interfaces: Option<Vec<NetworkInterface>>,
     /// `cpuOptions.nestedVirtualization: enabled`.
     pub nested_virtualization: bool,
-    /// Whether `connectionTracking` is set.
+    /// Whether the node class sets `connectionTracking`.
     pub connection_tracking: bool,
-    /// `status.capacityReservations`; empty if the feature gate is off.
+    /// `status.capacityReservations`; empty if the feature gate `ReservedCapacity` is off.
     pub capacity_reservations: Vec<CapacityReservation>,
     /// The placement group that `placementGroupSelector` selects.
     pub placement_group: Option<PlacementGroup>,
-    /// Operator setting RESERVED_ENIS: network interfaces without pod addresses.
+    /// The operator setting RESERVED_ENIS: how many network interfaces give no addresses to pods.
     pub reserved_enis: u32,
-    /// Operator setting VM_MEMORY_OVERHEAD_PERCENT, as a fraction in spite of its name.
+    /// The operator setting VM_MEMORY_OVERHEAD_PERCENT; in spite of its name, a fraction and not a percentage.
     pub vm_memory_overhead_percent: f64,
-    /// Spot price divided by on-demand price, for every type and zone; used with the embedded catalog only.
+    /// Spot price divided by on-demand price, for every type and zone. Only the embedded catalog uses it.
     pub spot_price_factor: f64,
 }
 
 impl Default for AwsNodeClass {
-    /// AL2023 without settings, in the first four zones of us-east-1.
+    /// AMI family AL2023 with default settings, in the first four zones of us-east-1.
     fn default() -> Self {
         AwsNodeClass {
             region: DEFAULT_REGION.to_owned(),
@@ -100,7 +103,7 @@ impl Default for AwsNodeClass {
 }
 
 impl AwsNodeClass {
-    /// The volumes of a node: those of the class, else those of the AMI family.
+    /// The volumes of a node: those in `blockDeviceMappings`, or, if there are none, those of the AMI family.
     pub(super) fn volumes(&self) -> Cow<'_, [BlockDevice]> {
         if !self.block_devices.is_empty() {
             return Cow::Borrowed(&self.block_devices);
@@ -114,16 +117,16 @@ impl AwsNodeClass {
         Cow::Owned(self.ami_family.default_volumes().iter().map(volume).collect())
     }
 
-    /// Interfaces of the node class that are EFA-only: they have no IP addresses.
+    /// The node class's network interfaces that are for EFA only and have no IP addresses.
     pub(super) fn efa_only_interfaces(&self) -> impl Iterator<Item = &NetworkInterface> {
         self.network_interfaces.iter().flatten().filter(|interface| interface.efa_only)
     }
 }
 
-/// An availability zone, with its id if known.
+/// An availability zone, with its zone id if that is known.
 ///
-/// Zone names are per account: `us-east-1a` of one account may be another's `us-east-1b`, while
-/// ids such as `use1-az6` mean the same everywhere.
+/// Zone names differ between accounts: `us-east-1a` of one account may be `us-east-1b` of another. Zone ids such as
+/// `use1-az6` mean the same zone everywhere.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct AwsZone {
     pub name: String,
@@ -158,7 +161,7 @@ impl AmiFamily {
         AmiFamily::Custom,
     ];
 
-    /// The spelling of `spec.amiFamily`.
+    /// The family as spelled in `spec.amiFamily`.
     pub fn as_str(self) -> &'static str {
         match self {
             AmiFamily::Al2 => "AL2",
@@ -171,12 +174,12 @@ impl AmiFamily {
         }
     }
 
-    /// Parses `spec.amiFamily`; `None` for an unknown value.
+    /// Parses a value of `spec.amiFamily`; `None` for an unknown value.
     pub fn parse(text: &str) -> Option<AmiFamily> {
         AmiFamily::ALL.into_iter().find(|family| family.as_str() == text)
     }
 
-    /// Windows build number, which is also a node label.
+    /// The Windows build number, which is also a node label; `None` for Linux.
     pub fn windows_build(self) -> Option<&'static str> {
         match self {
             AmiFamily::Windows2019 => Some("10.0.17763"),
@@ -190,7 +193,8 @@ impl AmiFamily {
         self.windows_build().is_some()
     }
 
-    /// Whether memory reserved for the kubelet follows the ENI limit instead of the number of pods.
+    /// Whether the memory reserved for the kubelet depends on the number of pods that ENIs allow, instead of the actual
+    /// maximum number of pods.
     pub(super) fn reserves_memory_by_eni_limit(self) -> bool {
         matches!(self, AmiFamily::Al2 | AmiFamily::Al2023 | AmiFamily::Custom)
     }
@@ -199,12 +203,12 @@ impl AmiFamily {
         self != AmiFamily::Bottlerocket
     }
 
-    /// Whether each pod has an address of an ENI, so that ENIs limit the number of pods.
+    /// Whether each pod gets an address of an ENI (network interface), so that ENIs limit the number of pods.
     pub(super) fn limits_pods_by_eni(self) -> bool {
         !self.is_windows()
     }
 
-    /// The device with ephemeral storage; unknown for custom AMIs.
+    /// The device that holds ephemeral storage; `None` for custom AMIs, where it is unknown.
     pub(super) fn ephemeral_device(self) -> Option<&'static str> {
         match self {
             AmiFamily::Al2 | AmiFamily::Al2023 => Some("/dev/xvda"),
@@ -214,12 +218,12 @@ impl AmiFamily {
         }
     }
 
-    /// Device names and sizes in GiB of the volumes of a node class without `blockDeviceMappings`; those of a custom AMI are
-    /// unknown.
+    /// The device names and sizes in GiB of a node's volumes if the node class has no `blockDeviceMappings`; empty for
+    /// custom AMIs, where they are unknown.
     pub fn default_volumes(self) -> &'static [(&'static str, i64)] {
         match self {
             AmiFamily::Al2 | AmiFamily::Al2023 => &[("/dev/xvda", 20)],
-            // One volume for the operating system, one for container images and data of pods.
+            // The first volume holds the operating system, the second container images and data of pods.
             AmiFamily::Bottlerocket => &[("/dev/xvda", 4), ("/dev/xvdb", 20)],
             AmiFamily::Windows2019 | AmiFamily::Windows2022 | AmiFamily::Windows2025 => &[("/dev/sda1", 50)],
             AmiFamily::Custom => &[],
@@ -231,7 +235,7 @@ impl AmiFamily {
     }
 }
 
-/// One entry of `blockDeviceMappings`, with the fields that affect capacity and price.
+/// One entry of `blockDeviceMappings`, reduced to the fields that affect capacity and price.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct BlockDevice {
     pub device_name: Option<String>,
@@ -243,7 +247,7 @@ pub struct BlockDevice {
 }
 
 impl BlockDevice {
-    /// The size in whole GiB, rounded up as in the launch template; zero if it is unknown.
+    /// The size in whole GiB, rounded up as in the launch template; zero if the size is unknown.
     pub(super) fn size_gib(&self) -> i64 {
         self.volume_size.map_or(0, |size| {
             let bytes = size.value_ceil();
@@ -264,7 +268,7 @@ pub struct NetworkInterface {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum EvictionThreshold {
     Amount(Quantity),
-    /// 0 to 100. For the kubelet, 100 disables the threshold.
+    /// A percentage of the capacity, from 0 to 100. The kubelet treats 100 as disabled.
     Percent(f64),
 }
 

@@ -1,8 +1,8 @@
-//! Offerings of an instance type: one per zone of the node class and capacity type, one per reservation, and each of them
-//! once per partition of the class's placement group.
+//! The offerings of an instance type: one for each zone of the node class and capacity type, and one for each capacity
+//! reservation. If the node class's placement group has partitions, each offering exists once per partition.
 //!
-//! Offerings that cannot be launched are listed as unavailable, so that an explanation can distinguish "not offered in this
-//! zone" from "no such type".
+//! Offerings that cannot be launched are listed as unavailable, so that an explanation can distinguish "not offered in
+//! this zone" from "no such type".
 //!
 //! Upstream: karpenter-provider-aws `pkg/providers/instancetype/offering`.
 
@@ -23,19 +23,21 @@ use super::node_class::{AwsNodeClass, AwsZone};
 use super::requirements::reservation_value;
 use crate::intern::Interner;
 
-/// Reserved capacity is already paid for. Dividing the on-demand price keeps the order between types.
+/// Reserved capacity is already paid for, so its price is nearly zero: the on-demand price divided by this, which keeps
+/// the order of prices between types.
 const RESERVED_PRICE_DIVISOR: f64 = 10_000_000.0;
 
-/// The labels of all offerings of a node class. They do not depend on the instance type, so they are built once and shared.
+/// The labels of all offerings of a node class. They do not depend on the instance type, so they are built once and
+/// shared by all types.
 pub(super) struct OfferingLabels {
-    /// The labels of on-demand and spot offerings, by zone.
+    /// For each zone: the labels of on-demand and of spot offerings.
     by_zone: Vec<[(&'static str, Partitioned); 2]>,
-    /// The labels of reserved offerings, in the order of the node class's reservations.
+    /// For each reservation of the node class, in its order: the labels of its offerings.
     reserved: Vec<Partitioned>,
     reservation_id_label: Arc<str>,
 }
 
-/// One set of labels per partition of the placement group, or a single one without a partition.
+/// One set of labels for each partition of the placement group; without partitions, a single set.
 type Partitioned = Vec<(Option<u32>, Requirements)>;
 
 impl OfferingLabels {
@@ -49,8 +51,8 @@ impl OfferingLabels {
         let mut offering_labels = |capacity_type, zone: &AwsZone| {
             let mut requirements =
                 zone_and_capacity_type(capacity_type, &zone.name, zone.id.as_deref(), interner);
-            // Offerings without a reservation exclude these labels; otherwise a NodePool that requires a reservation
-            // would match them.
+            // Offerings without a reservation state that these labels do not exist; otherwise a NodePool that requires
+            // a reservation would match such offerings.
             for key in labels::RESERVATION {
                 requirements.add_shared(interner.absent(key));
             }
@@ -65,7 +67,7 @@ impl OfferingLabels {
                 ]
             })
             .collect();
-        // There may be thousands of reservations that differ only in their ids, so their other labels are shared.
+        // There may be thousands of reservations that differ only in their ids, so they share the other labels.
         let mut shared_by_kind: BTreeMap<(&str, ReservationKind, bool), Requirements> = BTreeMap::new();
         let of_reservation = |held: &'a CapacityReservation| {
             let shared =
@@ -126,7 +128,7 @@ pub(super) struct Zones<'a> {
     pub(super) offered: &'a [bool],
 }
 
-/// `reserved` are the positions of the node class's reservations for the type.
+/// `reserved` are the indexes of the node class's reservations for this instance type.
 pub(super) fn offerings(
     info: &TypeInfo,
     (class, reserved): (&AwsNodeClass, &[usize]),
@@ -184,8 +186,8 @@ pub(super) fn offerings(
         for (_, requirements) in partitioned {
             let mut offering = Offering {
                 requirements: requirements.clone(),
-                // A reserved offering is available even without a price, because instances that are paid for should be
-                // used.
+                // A reserved offering is available even without a price, because capacity that is already paid for
+                // should be used.
                 available: compatible && reachable && left > 0 && !held.expiring,
                 reservation_capacity: Some(left),
                 reservation_id_label: Some(labels.reservation_id_label.clone()),

@@ -1,12 +1,12 @@
-//! Partitions of AWS, each with its own accounts, ARNs and prices.
+//! AWS partitions (groups of regions), each with its own accounts, ARNs and prices.
 
 use super::DEFAULT_REGION;
 
-/// All partitions, with their names in ARNs.
+/// The names of all partitions, as in ARNs.
 pub const PARTITIONS: [&str; 8] =
     ["aws", "aws-cn", "aws-eusc", "aws-iso", "aws-iso-b", "aws-iso-e", "aws-iso-f", "aws-us-gov"];
 
-/// Partitions by the prefix of their region names; all other regions are in `aws`.
+/// The partition of each prefix of region names; regions with other names are in the partition `aws`.
 const REGION_PREFIXES: [(&str, &str); 7] = [
     ("cn-", "aws-cn"),
     ("eu-isoe-", "aws-iso-e"),
@@ -22,7 +22,7 @@ pub fn of_region(region: &str) -> &'static str {
     REGION_PREFIXES.iter().find(|(prefix, _)| region.starts_with(prefix)).map_or("aws", |(_, name)| name)
 }
 
-/// The region whose prices are used for regions of the partition without a price table.
+/// The region whose prices apply to regions of the partition that have no price table.
 pub(super) fn fallback_price_region(partition: &str) -> &'static str {
     match partition {
         "aws-cn" => "cn-north-1",

@@ -1,8 +1,9 @@
-//! Labels of a node of an instance type with a node class, as requirements.
+//! The labels that a node of an instance type has with a node class, as requirements.
 //!
-//! Adds what the node class determines to the labels of the type: operating system, zones, capacity types, reservations and
-//! placement group. Labels that a class does not have are `DoesNotExist`, except those of placement groups, which are
-//! present only with a group: NodePools cannot require them otherwise.
+//! To the labels of the instance type, this module adds what the node class determines: operating system, zones,
+//! capacity types, reservations and placement group. If the node class has no value for a label, the requirement is
+//! `DoesNotExist`. Labels of placement groups are an exception: they are left out if there is no group, so a NodePool
+//! cannot require them.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -19,17 +20,17 @@ use super::resolver::TypeLabels;
 use super::type_labels::architecture;
 use crate::intern::Interner;
 
-/// Labels that a node class determines. Most types have the same zones and capacity types, so the labels are built once per
-/// combination.
+/// Labels that the node class determines. Most instance types have the same zones and capacity types, so labels are
+/// built once per combination of these.
 pub(super) struct ClassLabels {
     common: Vec<Arc<Requirement>>,
     made: FxHashMap<OfferedAs, Requirements>,
 }
 
-/// The zones and capacity types in which a type is offered.
+/// The zones and capacity types in which an instance type is offered.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct OfferedAs {
-    /// Whether the type is offered in each zone of the node class.
+    /// For each zone of the node class: whether the instance type is offered there.
     pub(super) offered: Vec<bool>,
     operating_system: Option<&'static str>,
     capacity_types: [Option<&'static str>; 3],
@@ -42,7 +43,7 @@ impl OfferedAs {
         offered: Vec<bool>,
         is_reserved: bool,
     ) -> OfferedAs {
-        // There are no Windows AMIs for Arm; without an operating system, no pod can be scheduled.
+        // There are no Windows AMIs for Arm. Without an operating system label, no pod can be scheduled on such a node.
         let operating_system = match (class.ami_family.is_windows(), architecture(info)) {
             (false, _) => Some("linux"),
             (true, "amd64") => Some("windows"),
@@ -79,7 +80,7 @@ impl ClassLabels {
         ClassLabels { common, made: FxHashMap::default() }
     }
 
-    /// Labels of all types that are offered in the same way, without those of reservations.
+    /// The labels of all instance types with these zones and capacity types, except labels of reservations.
     fn of(&mut self, offered_as: &OfferedAs, zones: &[&AwsZone], interner: &mut Interner) -> &Requirements {
         if !self.made.contains_key(offered_as) {
             let made = self.make(offered_as, zones, interner);
@@ -112,7 +113,7 @@ impl ClassLabels {
     }
 }
 
-/// `reserved` are the positions of the node class's reservations for the type.
+/// `reserved` are the indexes of the node class's reservations for this instance type.
 pub(super) fn requirements(
     of_type: &TypeLabels,
     offered_as: &OfferedAs,
@@ -137,7 +138,7 @@ pub(super) fn requirements(
     requirements
 }
 
-/// The value of a reservation for one of the keys in [`labels::RESERVATION`].
+/// The value that a reservation has for one of the label keys in [`labels::RESERVATION`].
 pub(super) fn reservation_value<'a>(held: &'a CapacityReservation, key: &str) -> &'a str {
     match key {
         labels::CAPACITY_RESERVATION_ID => &held.id,

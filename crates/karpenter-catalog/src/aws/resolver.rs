@@ -1,7 +1,7 @@
-//! Combines the description of an instance type with a node class.
+//! Combines EC2's description of an instance type with a node class into the planner's instance type.
 //!
-//! A [`Resolver`] holds what all types of a node class share, mainly the labels of offerings. Resolvers do not share
-//! state.
+//! A [`Resolver`] holds what all instance types of a node class share, mainly the labels of offerings. Two resolvers
+//! share no state.
 
 use std::collections::BTreeMap;
 
@@ -17,16 +17,17 @@ use super::requirements::{self, ClassLabels, OfferedAs};
 use super::{capacity, type_labels};
 use crate::intern::Interner;
 
-/// The instance type for a node class. For many types, use one [`Resolver`].
+/// Resolves one instance type for a node class. To resolve many types, use one [`Resolver`].
 pub fn resolve(info: &TypeInfo, class: &AwsNodeClass, market: &dyn Market) -> InstanceType {
     Resolver::new(class).resolve(info, market)
 }
 
-/// Labels that depend on the type only. Callers keep them with the [`TypeInfo`], because computing them is most of the work.
+/// The labels that depend only on the instance type. Callers should keep them with the [`TypeInfo`], because computing
+/// them is most of the work of resolving.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TypeLabels(pub(super) Requirements);
 
-/// Builds [`TypeLabels`] with shared strings.
+/// Builds [`TypeLabels`]; equal strings are stored once.
 #[derive(Default)]
 pub struct TypeLabelBuilder {
     interner: Interner,
@@ -41,10 +42,10 @@ impl TypeLabelBuilder {
 /// Resolves instance types for one node class.
 pub struct Resolver<'a> {
     class: &'a AwsNodeClass,
-    /// The zones of the node class by name, without duplicates: several subnets may be in one zone.
+    /// The zones of the node class, sorted by name and without duplicates, because several subnets may be in one zone.
     zones: Vec<&'a AwsZone>,
-    /// The positions of the node class's reservations, by instance type. The map is never iterated, because its order
-    /// is not defined.
+    /// For each instance type: the indexes of the node class's reservations for it. The map is never iterated, because
+    /// its order is undefined.
     reservations: FxHashMap<&'a str, Vec<usize>>,
     interner: Interner,
     class_labels: ClassLabels,
@@ -54,7 +55,7 @@ pub struct Resolver<'a> {
 impl<'a> Resolver<'a> {
     pub fn new(class: &'a AwsNodeClass) -> Resolver<'a> {
         let mut zones: Vec<&AwsZone> = class.zones.iter().collect();
-        // A zone may be listed with and without its id; the entry with the id is used.
+        // A zone may be listed twice, with and without its zone id; the entry with the id is used.
         zones.sort_by_key(|zone| (&zone.name, zone.id.is_none(), &zone.id));
         zones.dedup_by_key(|zone| &zone.name);
         let mut reservations: FxHashMap<&str, Vec<usize>> = FxHashMap::default();
@@ -72,7 +73,7 @@ impl<'a> Resolver<'a> {
         self.resolve_labelled(info, &labels, market)
     }
 
-    /// Resolves a type with labels that were computed before.
+    /// Resolves an instance type whose [`TypeLabels`] were computed before.
     pub fn resolve_labelled(
         &mut self,
         info: &TypeInfo,
@@ -82,8 +83,8 @@ impl<'a> Resolver<'a> {
         self.resolve_as(self.class, info, labels, market)
     }
 
-    /// Resolves a type with its own kubelet settings, for node classes with expressions: `class` is the resolver's class with
-    /// the evaluated values in its kubelet fields.
+    /// Resolves an instance type for a node class whose kubelet settings are expressions. `class` is the resolver's
+    /// node class with the values that the expressions have for this type.
     pub fn resolve_as(
         &mut self,
         class: &AwsNodeClass,
@@ -114,13 +115,13 @@ impl<'a> Resolver<'a> {
             offerings: self.offerings_where(info, &offered_as.offered, market),
             capacity,
             overhead,
-            // EC2's limits are shared with network interfaces and local disks, which depend on the running node; no limit can be
-            // computed here.
+            // Volumes share EC2's attachment limit with network interfaces and local disks, which differ between nodes,
+            // so no limit can be computed here.
             volume_attachment_limits: BTreeMap::new(),
         }
     }
 
-    /// Resolves only the offerings of a type; they change more often than its other properties.
+    /// Resolves only the offerings of an instance type, which change more often than its other properties.
     pub fn offerings(&self, info: &TypeInfo, market: &dyn Market) -> Vec<Offering> {
         self.offerings_where(info, &market.offered(&info.name, &self.zones), market)
     }

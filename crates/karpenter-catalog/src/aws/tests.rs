@@ -1,5 +1,5 @@
-//! Tests of the arithmetic with values that were computed by hand, of settings of node classes, and of invariants of
-//! all types of the catalog.
+//! Tests of the arithmetic against values computed by hand, of the settings of node classes, and of invariants that
+//! hold for all types of the catalog.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -41,9 +41,9 @@ fn m5_large_matches_hand_computed_values() {
     assert_eq!(m5.capacity.get(AWS_POD_ENI), 9);
     // The kubelet reserves 60 millicores of the first core and 10 of the second.
     assert_eq!(m5.overhead.get(CPU), 70);
-    // The kubelet reserves 11 × 29 + 255 MiB, and eviction 100 MiB.
+    // The kubelet reserves 11 × 29 + 255 MiB, and the eviction threshold is 100 MiB.
     assert_eq!(m5.overhead.get(MEMORY), (574 + 100) * MIB);
-    // The kubelet reserves 1 GiB, and eviction a tenth.
+    // The kubelet reserves 1 GiB, and the eviction threshold is a tenth of the volume.
     assert_eq!(m5.overhead.get(EPHEMERAL_STORAGE), 3 * GIB);
 
     assert_eq!(label(&m5, labels::INSTANCE_CATEGORY).as_deref(), Some("m"));
@@ -69,7 +69,7 @@ fn arm_reserves_64_mib_before_overhead() {
 fn reserved_share_of_cores_decreases() {
     // 96 vCPU: 60 + 10 + 10 + trunc(92000 × 0.0025) = 310.
     assert_eq!(resolve_with("m5.24xlarge", |_| {}).overhead.get(CPU), 310);
-    // With 1 vCPU, only the first band of cores has a reservation.
+    // With 1 vCPU, only the reservation for the first core applies.
     assert_eq!(resolve_with("m7g.medium", |_| {}).overhead.get(CPU), 60);
 }
 
@@ -140,7 +140,7 @@ fn zone_ids_are_included_if_known() {
     let m5 = catalog().resolve_one("m5.large", &class).expect("known");
     let ids = &m5.requirements.get(labels::ZONE_ID).expect("defined").values;
     assert_eq!(ids.iter().map(|id| &**id).collect::<Vec<_>>(), ["euw1-az1", "euw1-az2", "euw1-az3"]);
-    // The region has no price table; that of us-east-1 is used.
+    // The region has no price table, so the prices of us-east-1 are used.
     assert_eq!(m5.offerings[0].price_per_hour, 0.096);
     assert!(!resolve_with("m5.large", |_| {}).requirements.has_key(labels::ZONE_ID));
 }
@@ -151,7 +151,7 @@ fn price_table_of_region_or_partition_is_used() {
     assert_eq!((table.region, table.currency), ("us-gov-west-1", "USD"));
     assert_eq!(catalog().price_table("cn-north-1").map(|table| table.currency), Some("CNY"));
     assert_eq!(catalog().price_table("eu-west-1").map(|table| table.region), Some("us-east-1"));
-    // Regions without a table use one of their partition, in its currency.
+    // A region without a price table uses one of its own partition, in that partition's currency.
     let fallback = |region| catalog().price_table(region).map(|table| (table.region, table.currency));
     assert_eq!(fallback("cn-northwest-1"), Some(("cn-north-1", "CNY")));
     assert!(catalog().is_offered("cn-northwest-1", "cn-northwest-1a", "m5.large"));
@@ -261,7 +261,7 @@ fn ephemeral_storage_comes_from_node_class() {
     );
     let root = vec![device("/dev/sdz", true, Some("30G")), device("/dev/xvda", false, Some("100Gi"))];
     assert_eq!(storage("m5.large", AmiFamily::Al2, root, false), 30_000_000_000);
-    // If there are local disks, they are used for ephemeral storage.
+    // With RAID0, local disks are the ephemeral storage if the type has any.
     assert_eq!(storage("m5d.large", AmiFamily::Al2, xvda(), true), 75_000_000_000);
     assert_eq!(storage("m5.large", AmiFamily::Al2, xvda(), true), 100 * GIB);
 }
@@ -289,7 +289,7 @@ fn accelerators_become_resources_and_labels() {
     let dl2q = resolve_with("dl2q.24xlarge", |_| {});
     assert_eq!(label(&dl2q, labels::INSTANCE_ACCELERATOR_NAME).as_deref(), Some("qualcomm-ai100"));
 
-    // The catalog has no type with devices of these manufacturers, so the test constructs one.
+    // No instance type of the catalog has devices of these manufacturers, so the test changes one.
     let mut info = catalog().find("g5.xlarge").expect("known").clone();
     let gpu = |manufacturer: &str, count| Accelerator {
         name: "Some Thing".into(),
@@ -392,7 +392,7 @@ fn every_type_is_complete() {
             assert!(!offering.available || offering.price_per_hour > 0.0, "{name}");
             assert!(offering.is_launchable() == offering.available, "{name}");
         }
-        // Every label of an offering is compatible with the type.
+        // The labels of every offering are compatible with the labels of its instance type.
         for offering in &resolved.offerings {
             let capacity_type = offering.capacity_type().expect("defined");
             assert!(
@@ -403,8 +403,8 @@ fn every_type_is_complete() {
     }
 }
 
-/// The families without a us-east-1 price are offered only in other regions, or are newer than the price table. If the
-/// test finds another family, the sources are inconsistent.
+/// The listed families have no us-east-1 price, because they are offered only in other regions or are newer than the
+/// price table. If the test finds another family, the sources are inconsistent.
 #[test]
 fn types_without_price_are_listed() {
     let unpriced: BTreeSet<&str> = catalog()

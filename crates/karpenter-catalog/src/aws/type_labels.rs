@@ -1,7 +1,7 @@
-//! Labels that depend on the instance type only.
+//! Labels that depend only on the instance type.
 //!
-//! Every label of the provider is present for every type: one that the type lacks is `DoesNotExist`, so that a NodePool that
-//! requires it does not match.
+//! Every label of the provider is present for every instance type: if a type has no value for it, the requirement is
+//! `DoesNotExist`, so a NodePool that requires the label does not match.
 
 use karpenter_model::labels as core;
 use karpenter_model::requirements::Requirements;
@@ -14,7 +14,7 @@ pub(super) fn requirements(info: &TypeInfo, interner: &mut Interner) -> Requirem
     let mut requirements = Requirements::new();
     requirements.add_shared(interner.single(core::INSTANCE_TYPE, &info.name));
     requirements.add_shared(interner.single(core::ARCH, architecture(info)));
-    // The launch chooses between shared and dedicated tenancy.
+    // Tenancy is decided at launch, so both shared and dedicated tenancy are allowed.
     requirements.add_shared(interner.any_of(labels::INSTANCE_TENANCY, ["dedicated", "default"]));
     for (key, value) in values(info) {
         requirements.add_shared(interner.single_or_absent(key, value.as_deref()));
@@ -22,7 +22,7 @@ pub(super) fn requirements(info: &TypeInfo, interner: &mut Interner) -> Requirem
     requirements
 }
 
-/// The Kubernetes name of the first architecture that has one.
+/// The first of the type's architectures that has a Kubernetes name, by that name.
 pub(super) fn architecture(info: &TypeInfo) -> &'static str {
     let known = info.architectures.iter().find_map(|architecture| match &**architecture {
         "x86_64" => Some("amd64"),
@@ -32,7 +32,7 @@ pub(super) fn architecture(info: &TypeInfo) -> &'static str {
     known.unwrap_or("")
 }
 
-/// Values of the labels; `None` means that the label does not exist.
+/// The label values of an instance type; `None` means that the label does not exist.
 fn values(info: &TypeInfo) -> Vec<(&'static str, Option<String>)> {
     let text = |value: &str| Some(value.to_owned());
     let (family, size) = info.family_and_size().unzip();
@@ -67,8 +67,8 @@ fn values(info: &TypeInfo) -> Vec<(&'static str, Option<String>)> {
     ]
 }
 
-/// Name, manufacturer and count, if there is one kind of accelerator. EC2 lists Neuron devices twice; the listing as Neuron
-/// devices takes precedence over that as inference accelerators.
+/// Name, manufacturer and count of the accelerators; `None` unless the type has exactly one kind. EC2 lists Neuron
+/// devices also as inference accelerators; the listing as Neuron devices is used.
 fn accelerator(info: &TypeInfo) -> Option<(String, String, u32)> {
     match (info.neuron_devices.as_slice(), info.inference_accelerators.as_slice()) {
         ([device], _) => Some((lower_kebab(&device.name), "aws".to_owned(), device.count)),
@@ -79,7 +79,7 @@ fn accelerator(info: &TypeInfo) -> Option<(String, String, u32)> {
     }
 }
 
-/// Splits a name into letters with an optional memory size such as `-6tb`, and the digits of the generation.
+/// Splits the family name into letters, with an optional memory size such as `-6tb`, and the digits of the generation.
 fn category_and_generation(name: &str) -> Option<(&str, &str)> {
     let (category, rest) = split_where(name, |character| !character.is_ascii_lowercase())?;
     let after_size = rest.strip_prefix('-').and_then(|rest| {
@@ -91,7 +91,7 @@ fn category_and_generation(name: &str) -> Option<(&str, &str)> {
     rest.contains('.').then_some((category, generation))
 }
 
-/// Splits before the first character that satisfies the condition; the first part must not be empty.
+/// Splits before the first character for which `ends` is true; `None` if the first part would be empty.
 fn split_where(text: &str, ends: impl Fn(char) -> bool) -> Option<(&str, &str)> {
     let (first, rest) = text.split_at(text.find(ends).unwrap_or(text.len()));
     (!first.is_empty()).then_some((first, rest))

@@ -1,7 +1,8 @@
 //! kwok's JSON format of instance types: a list of types with resources and priced offerings.
 //!
-//! Unknown fields are ignored, and missing ones have the kwok provider's defaults. Values that kwok accepts and
-//! misinterprets (a negative price, an unknown operator, two types with one name) are rejected with entry and field.
+//! Unknown fields are ignored; for missing fields, the kwok provider's defaults are used. Values that kwok accepts but
+//! misinterprets (a negative price, an unknown operator, two types with one name) are errors that name the entry and
+//! the field.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -19,9 +20,9 @@ use super::{Definition, OfferingDefinition};
 use crate::CatalogError;
 use crate::intern::Interner;
 
-/// Parses a list of instance types; the order is that of the file.
+/// Parses a list of instance types and keeps the order of the file.
 pub fn parse(json: &str) -> Result<Vec<InstanceType>, CatalogError> {
-    // Tracking the path is slow, so only invalid input is parsed with it.
+    // Tracking the path of the current field is slow, so only invalid input is parsed again with it.
     let entries: Vec<Entry<'_>> = serde_json::from_str(json).map_err(|error| locate(json, &error))?;
     let mut interner = Interner::default();
     let mut types = Vec::with_capacity(entries.len());
@@ -101,8 +102,8 @@ fn define_offering(
     })
 }
 
-/// The label that identifies the reservation if the file does not state it: AWS's, or the only one beside zone and
-/// capacity type.
+/// The label that identifies the reservation, if the file does not state it: AWS's label, or else the only requirement
+/// that is neither zone nor capacity type.
 fn reservation_id_label(requirements: &[Arc<Requirement>]) -> Option<Arc<str>> {
     let is_single = |requirement: &&Arc<Requirement>| requirement.single_value().is_some();
     let reserved = Requirement::in_values(labels::CAPACITY_TYPE, [labels::CAPACITY_TYPE_RESERVED]);
@@ -121,7 +122,7 @@ fn locate(json: &str, error: &serde_json::Error) -> CatalogError {
     let message = |error: &serde_json::Error| CatalogError::Format { message: error.to_string() };
     let reader = &mut serde_json::Deserializer::from_str(json);
     let Err(tracked) = serde_path_to_error::deserialize::<_, Vec<Entry<'_>>>(reader) else {
-        // Text after the list is not part of the second parse, so the original error is used.
+        // The second parse ends after the list. If the error is in text after the list, the original error is returned.
         return message(error);
     };
     let mut segments = tracked.path().iter();
@@ -147,11 +148,11 @@ fn locate(json: &str, error: &serde_json::Error) -> CatalogError {
     CatalogError::Entry { index: *index, name, field, message: tracked.inner().to_string() }
 }
 
-/// A string that is borrowed from the input unless it contains escapes.
+/// A string that borrows from the input unless it contains escape sequences.
 #[derive(Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
 
-// kwok ignores the case of field names; the two spellings in use are accepted.
+// kwok ignores the case of field names. Here, the two spellings that are in use are accepted.
 #[derive(Debug, Deserialize)]
 struct Entry<'a> {
     #[serde(borrow, default, alias = "Name")]
@@ -190,14 +191,14 @@ struct EntryRequirement<'a> {
     values: Vec<Text<'a>>,
 }
 
-/// Parses only the name of an entry, for error messages about entries that cannot be parsed.
+/// Parses only the name of an entry; error messages about invalid entries state it.
 #[derive(Debug, Deserialize)]
 struct EntryName<'a> {
     #[serde(borrow, default, alias = "Name")]
     name: Text<'a>,
 }
 
-/// Go encodes empty lists and maps as null.
+/// Go encodes an empty list or map as null.
 fn null_as_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
 where
     D: serde::Deserializer<'de>,

@@ -1,4 +1,4 @@
-//! kwok's built-in instance types: the combinations of sizes, memory ratios, operating systems and architectures.
+//! kwok's built-in instance types: every combination of size, memory ratio, operating system and architecture.
 //!
 //! Upstream: `kwok/tools/gen_instance_types.go`.
 
@@ -13,7 +13,7 @@ use super::{Definition, OfferingDefinition};
 use crate::intern::Interner;
 
 const CPUS: [i64; 12] = [1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 192, 256];
-/// GiB per core, and the family named after it: compute, standard, memory.
+/// GiB of memory per core, and the prefix of the family with that ratio: c for compute, s for standard, m for memory.
 const MEMORY_RATIOS: [(i64, &str); 3] = [(2, "c"), (4, "s"), (8, "m")];
 const OPERATING_SYSTEMS: [&str; 2] = ["linux", "windows"];
 const ARCHITECTURES: [&str; 2] = ["amd64", "arm64"];
@@ -26,8 +26,8 @@ const PRICE_PER_CPU: f64 = 0.025;
 const PRICE_PER_GIGABYTE: f64 = 0.001;
 const SPOT_PRICE_FACTOR: f64 = 0.7;
 
-/// Upstream generated its list once, adding the parts of a price in random order. For these two types the order affects the
-/// last digit, which decides between two types that should have the same price.
+/// Upstream generated its list once, and added the parts of a price in random order. For these two types the order
+/// changes the last digit, which decides between two types that should have the same price.
 const ADDED_MEMORY_FIRST: [&str; 2] = ["c-48x-arm64-windows", "c-192x-arm64-linux"];
 
 /// The 144 generic types, smallest first.
@@ -69,7 +69,7 @@ fn resources(cpu: i64, memory_gib: i64) -> BTreeMap<&'static str, Quantity> {
 fn price(name: &str, cpu: i64, memory_gib: i64) -> f64 {
     let memory_price = PRICE_PER_GIGABYTE * (memory_gib << 30) as f64 / 1e9;
     if ADDED_MEMORY_FIRST.contains(&name) {
-        // The price is rounded once instead of twice, as in upstream's list.
+        // The price is rounded once instead of twice, which gives the digits of upstream's list.
         PRICE_PER_CPU.mul_add(cpu as f64, memory_price)
     } else {
         PRICE_PER_CPU * cpu as f64 + memory_price

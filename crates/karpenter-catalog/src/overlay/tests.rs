@@ -115,7 +115,7 @@ fn overlay_changes_selected_offerings_only() {
         (&[(labels::NODEPOOL, Operator::In, &["general"])], [5.0, 5.0, 5.0, 5.0]),
         (&[(labels::NODEPOOL, Operator::In, &["other"])], [1.0, 2.0, 10.0, 20.0]),
         (&[("team", Operator::In, &["red"]), ("family", Operator::In, &["l"])], [1.0, 2.0, 5.0, 5.0]),
-        // A key that neither the NodePool nor the instance type defines selects nothing.
+        // A requirement on a key that neither the NodePool nor the instance type defines selects no instance type.
         (&[("undefined", Operator::In, &["x"])], [1.0, 2.0, 10.0, 20.0]),
     ];
     for (wanted, expected) in cases {
@@ -139,15 +139,16 @@ fn equal_weights_conflict_for_the_same_offering_only() {
     let b: &[Wanted<'_>] = &[(labels::ZONE, Operator::In, &["b"])];
     let outcome = applied(vec![priced("one", 3, "5", a), priced("two", 3, "7", b)]);
     assert_eq!((outcome.prices.as_slice(), outcome.conflicting.len()), (&[5.0, 7.0, 5.0, 7.0][..], 0));
-    // The overlay with the later name is applied. The other one is not applied at all, even where there is no conflict.
+    // The overlay with the later name is applied. The other one is not applied at all, even to types for which there is
+    // no conflict.
     let outcome = applied(vec![priced("one", 3, "5", &[]), priced("two", 3, "7", b)]);
     assert_eq!(outcome.prices, [1.0, 7.0, 10.0, 7.0]);
     assert_eq!(outcome.conflicting, ["one"]);
-    // Two overlays of equal weight conflict below an overlay of higher weight.
+    // Two overlays of equal weight conflict even if an overlay of higher weight takes precedence over both.
     let outcome = applied(vec![priced("c", 9, "9", &[]), priced("b", 1, "5", &[]), priced("a", 1, "6", &[])]);
     assert_eq!(outcome.prices, [9.0; 4]);
     assert_eq!(outcome.conflicting, ["a"]);
-    // Overlays without a weight have equal weights.
+    // Overlays without a weight have the same weight, so they can conflict.
     assert_eq!(applied(vec![priced("b", 0, "5", &[]), priced("a", 0, "6", &[])]).conflicting, ["a"]);
 }
 

@@ -59,13 +59,13 @@ fn fallback_applies_to_known_conditions_without_matching_expression() {
         matching.into_iter().map(|one| (one.policy.reason_regex.clone(), one.rank)).collect()
     };
     let is = |reason: &str, rank| (reason.to_owned(), rank);
-    // Expressions are not anchored, and the priorities 0, 7 and 100 have the ranks 0, 1 and 2.
+    // Expressions are not anchored. The priorities 0, 7 and 100 have the ranks 0, 1 and 2.
     assert_eq!(found("Disk", "True", "IsBrokenNow"), [is("Broken", 2)]);
     assert_eq!(found("Disk", "True", "BrokenTwice"), [is("Broken", 2), is("Broken.*Twice", 1)]);
     assert_eq!(found("Disk", "True", "Slower"), [is("^Slow", 1)]);
     assert_eq!(found("Disk", "True", "VerySlow"), [is("", 0)]);
     assert_eq!(found("Ready", "False", "Whatever"), [is("", 0)]);
-    // A pair of type and status that no policy has is healthy, regardless of its reason.
+    // If no policy has a pair of type and status, the node is healthy, whatever the reason.
     assert_eq!(found("Disk", "False", "Broken"), []);
     assert!(set.covers("Disk", "True") && set.covers("Ready", "False"));
     assert!(!set.covers("Disk", "Unknown") && !set.covers("Ready", "Unknown"));

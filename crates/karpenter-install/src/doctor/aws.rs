@@ -1,7 +1,7 @@
-//! The AWS part of the doctor: credentials, region, cluster, queue, and what each EC2NodeClass selects.
+//! The doctor's checks of AWS: credentials, region, cluster, queue, and what each EC2NodeClass selects.
 //!
-//! [`gather`] calls AWS through the traits of `karpenter-aws` and changes nothing; [`findings`] evaluates. Conditions
-//! that the controller sets on EC2NodeClasses are evaluated in `objects`.
+//! [`gather`] calls AWS through the traits of `karpenter-aws` and changes nothing; [`findings`] evaluates the
+//! responses. Conditions of EC2NodeClasses, which the controller sets, are evaluated in `objects`.
 
 mod judge;
 #[cfg(test)]
@@ -20,7 +20,7 @@ use serde_json::Value;
 
 pub use judge::findings;
 
-/// The settings of the controller.
+/// The settings of the controller that the checks need.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AwsOptions {
     pub region: String,
@@ -32,11 +32,11 @@ pub struct AwsOptions {
 pub struct AwsFacts {
     pub options: AwsOptions,
     pub access: Result<(), AwsError>,
-    /// The EKS cluster; `None` if its name is not known.
+    /// The EKS cluster; `None` if the name of the cluster is unknown.
     pub cluster: Option<Result<Cluster, AwsError>>,
     pub queue: Option<Result<String, AwsError>>,
     pub classes: Vec<ClassFacts>,
-    /// Whether a NodePool allows spot capacity.
+    /// Whether some NodePool allows spot capacity.
     pub wants_spot: bool,
 }
 
@@ -46,11 +46,11 @@ pub struct ClassFacts {
     pub subnets: Result<Vec<Subnet>, AwsError>,
     pub security_groups: Result<Vec<SecurityGroup>, AwsError>,
     pub role: Option<String>,
-    /// The instance profile of the class's spec or status.
+    /// The instance profile that the class names in its spec or status.
     pub profile: Option<Result<InstanceProfile, AwsError>>,
 }
 
-/// Makes all AWS calls. If the call to EC2 is denied, no further calls are made.
+/// Makes all AWS calls. If EC2 denies the first call, no further calls are made.
 pub async fn gather(apis: &AwsApis, options: &AwsOptions, classes: &[Value], pools: &[Value]) -> AwsFacts {
     let access = apis.ec2.check_access().await;
     let mut facts = AwsFacts {
@@ -71,8 +71,8 @@ pub async fn gather(apis: &AwsApis, options: &AwsOptions, classes: &[Value], poo
         facts.queue = Some(apis.sqs.get_queue_url(&options.queue).await);
     }
     for class in classes {
-        // An invalid node class is skipped: the API server rejects it, or the controller reports the error as a
-        // condition.
+        // A node class that cannot be parsed is skipped here: the API server rejects it, or the controller reports the
+        // error in a condition.
         let Ok(class) = serde_json::from_value::<EC2NodeClass>(class.clone()) else { continue };
         facts.classes.push(class_facts(apis, &class).await);
     }
@@ -116,7 +116,7 @@ async fn groups_of(apis: &AwsApis, class: &EC2NodeClass) -> Result<Vec<SecurityG
     Ok(found.into_values().collect())
 }
 
-/// Whether the NodePool's requirements allow spot capacity.
+/// Whether the requirements of the NodePool allow spot capacity.
 fn wants_spot(pool: &Value) -> bool {
     let requirements = pool.pointer("/spec/template/spec/requirements").and_then(Value::as_array);
     let on_capacity = requirements.into_iter().flatten().filter(|each| each["key"] == CAPACITY_TYPE);

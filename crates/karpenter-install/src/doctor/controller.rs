@@ -6,7 +6,7 @@ use crate::controllers::{Controller, Program};
 use crate::leases::Lease;
 
 const CHECK: &str = "controller";
-/// If a lease was renewed this far in the future, the holder's clock is wrong.
+/// If a Lease was renewed more than this many seconds in the future, the clock of its holder is wrong.
 const AHEAD_WARN_SECS: i64 = 10;
 
 pub(super) fn judge(facts: &Facts) -> Vec<Finding> {

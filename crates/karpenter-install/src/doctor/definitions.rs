@@ -1,5 +1,5 @@
-//! Findings about CustomResourceDefinitions: whether they exist, are served, have one stored version, equal those of
-//! this program, and have no conversion webhook of an old release.
+//! Findings about CustomResourceDefinitions: whether they exist, are served, have only one stored version, equal those
+//! of this program, and have no conversion webhook of an old release.
 
 mod schema;
 
@@ -46,7 +46,7 @@ pub(super) fn judge(facts: &Facts) -> Vec<Finding> {
     findings
 }
 
-/// Whether any controller has a setting enabled.
+/// Whether some controller has a setting enabled.
 fn is_switched_on(facts: &Facts, what: impl Fn(&Controller) -> bool) -> bool {
     facts
         .controllers
@@ -59,7 +59,7 @@ fn is_needed(crd: &crds::Crd, facts: &Facts) -> bool {
     match (crd.kind, facts.provider) {
         ("NodePool" | "NodeClaim", _) => true,
         ("EC2NodeClass", Some(Provider::Aws)) | ("KWOKNodeClass", Some(Provider::Kwok)) => true,
-        // These feature gates have the same names as their kinds.
+        // These feature gates have the same names as the kinds that they enable.
         ("NodeOverlay" | "CapacityBuffer", _) => {
             is_switched_on(facts, |controller| controller.has_gate(crd.kind))
         }
@@ -164,7 +164,8 @@ fn update(crd: &crds::Crd) -> &'static str {
     }
 }
 
-/// The finding for a conversion webhook: Karpenter 1.0 converted objects through one that later versions do not serve.
+/// The finding that a CRD has a conversion webhook. Karpenter 1.0 converted objects through one, which later versions
+/// do not serve.
 fn webhook(definition: &Value) -> Option<Finding> {
     (text(definition, "/spec/conversion/strategy") == "Webhook").then(|| {
         let service = definition.pointer("/spec/conversion/webhook/clientConfig/service");
@@ -182,7 +183,7 @@ fn webhook(definition: &Value) -> Option<Finding> {
     })
 }
 
-/// The finding that v1alpha5 objects exist without a controller that serves them.
+/// The finding that objects of the v1alpha5 API exist, but no controller serves them.
 fn old_api(facts: &Facts, is_defined: bool) -> Option<Finding> {
     let old = facts.old.as_ref().ok()?;
     if !is_defined && old.is_empty() {

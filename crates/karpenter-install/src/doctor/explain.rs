@@ -1,4 +1,5 @@
-//! Known error messages of an installation, recognized by a constant part, with a fix for each.
+//! Error messages that are known to occur in installations, with a fix for each. A message is recognized by a constant
+//! part.
 
 use super::Finding;
 
@@ -46,7 +47,7 @@ const KNOWN: [(&[&str], &str, &str); 8] = [
     ),
 ];
 
-/// The explanation of a message, if it is known.
+/// The explanation of an error message; `None` if the message is unknown.
 pub fn explain(message: &str) -> Option<Finding> {
     let lower = message.to_lowercase();
     let found =

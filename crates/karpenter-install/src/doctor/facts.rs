@@ -1,4 +1,4 @@
-//! The observations of the doctor as values. For a part that could not be read, the value is the reason.
+//! What the doctor has read, as values. If a part could not be read, its value is the reason.
 
 use jiff::Timestamp;
 use karpenter_api::labels::Provider;
@@ -8,14 +8,14 @@ use crate::controllers::Controller;
 use crate::leases::Lease;
 use crate::manifests::Permission;
 
-/// A part that was read, or why it could not be.
+/// A part that was read, or the reason why it could not be read.
 pub type Observed<T> = Result<T, String>;
 
 #[derive(Debug, Clone)]
 pub struct Facts {
-    /// The time according to the clock of this machine.
+    /// The current time according to this machine's clock.
     pub now: Timestamp,
-    /// The provider to check; by default that of the installed controller.
+    /// The provider to check; `None` means that of the installed controller.
     pub provider: Option<Provider>,
     pub server: Observed<Server>,
     pub definitions: Observed<Vec<Value>>,
@@ -24,7 +24,7 @@ pub struct Facts {
     pub access: Option<Access>,
     pub pools: Observed<Vec<Value>>,
     pub claims: Observed<Vec<Value>>,
-    /// EC2NodeClasses and KWOKNodeClasses.
+    /// All EC2NodeClasses and KWOKNodeClasses of the cluster.
     pub classes: Observed<Vec<Value>>,
     /// Provisioners and AWSNodeTemplates.
     pub old: Observed<Vec<Value>>,
@@ -33,14 +33,14 @@ pub struct Facts {
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Server {
-    /// The reported version, such as `v1.35.0`.
+    /// The version that the API server reports, such as `v1.35.0`.
     pub version: String,
     pub minor: Option<u32>,
-    /// The number of seconds by which the API server's clock is ahead of this machine's.
+    /// How many seconds the API server's clock is ahead of this machine's; `None` if unknown.
     pub ahead_secs: Option<i64>,
 }
 
-/// The permissions of the controller's service account.
+/// What the controller's service account may do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Access {
     /// `namespace/name`.
@@ -48,12 +48,12 @@ pub struct Access {
     pub exists: Observed<bool>,
     pub checked_count: usize,
     pub missing: Vec<Permission>,
-    /// The error of the first access review that failed.
+    /// The error of the first access review that failed; `None` if none did.
     pub unanswered: Option<String>,
 }
 
 impl Facts {
-    /// Whether a controller is active: a lease is renewed, or pods are ready.
+    /// Whether a controller is active, because a Lease is being renewed or pods are ready.
     pub(crate) fn has_active_controller(&self) -> bool {
         let by_lease = self.leases.iter().flatten().any(|lease| lease.is_held(self.now));
         by_lease || self.controllers.iter().flatten().any(|controller| controller.ready > 0)

@@ -1,4 +1,4 @@
-//! Reads everything that the doctor evaluates. A part that cannot be read does not affect the other parts.
+//! Reads everything that the doctor evaluates. If one part cannot be read, the others are still read.
 
 use std::sync::Arc;
 
@@ -27,11 +27,11 @@ use crate::{Error, controllers, leases};
 /// Concurrent access reviews.
 const CONCURRENT_REVIEWS_MAX: usize = 8;
 
-/// Settings that the caller gives instead of those of the installed controller.
+/// Settings that the caller states, in place of those of the installed controller.
 #[derive(Debug, Clone, Default)]
 pub struct DoctorOptions {
     pub provider: Option<Provider>,
-    /// `(namespace, name)` of the service account of a controller outside of the cluster.
+    /// The service account, as `(namespace, name)`, of a controller that runs outside of the cluster.
     pub account: Option<(String, String)>,
 }
 
@@ -83,7 +83,7 @@ fn extend(into: &mut Observed<Vec<Value>>, more: Observed<Vec<Value>>) {
     }
 }
 
-/// Version and time from one response.
+/// Reads the version and the time of the API server from one response.
 async fn server(client: &Client, clock: Clock) -> Observed<Server> {
     let request = Request::get("/version").body(Body::empty()).map_err(|error| error.to_string())?;
     let before = clock.now();
@@ -99,7 +99,7 @@ async fn server(client: &Client, clock: Clock) -> Observed<Server> {
         .map_err(|error| format!("the response of /version is not JSON: {error}"))?;
     Ok(Server {
         version: kinds::text(&version, "/gitVersion").to_owned(),
-        // EKS and other providers report a minor version such as "35+".
+        // EKS and some other providers report the minor version as "35+".
         minor: kinds::text(&version, "/minor").trim_end_matches('+').parse().ok(),
         ahead_secs: date.as_deref().and_then(read_date).map(|date| ahead_secs(date, before, after)),
     })
@@ -109,10 +109,10 @@ pub(super) fn read_date(text: &str) -> Option<Timestamp> {
     jiff::fmt::rfc2822::DateTimeParser::new().parse_timestamp(text).ok()
 }
 
-/// The number of seconds by which a server's clock is ahead: the server reported `date` between two times of this
-/// machine. 0 if `date` is between them.
+/// How many seconds a server's clock is ahead of this machine's. The server reported `date` between the two times of
+/// this machine; if `date` lies between them, the result is 0.
 pub(super) fn ahead_secs(date: Timestamp, before: Timestamp, after: Timestamp) -> i64 {
-    // The header `Date` has whole seconds.
+    // The header `Date` has only whole seconds.
     let (before, after) = (before.as_second(), after.as_second());
     match date.as_second() {
         date if date > after => date - after,

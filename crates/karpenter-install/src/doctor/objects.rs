@@ -1,5 +1,5 @@
-//! Findings about NodePools, node classes, NodeClaims and Nodes: invalid references, stuck launches and deletions, and
-//! leftover objects.
+//! Findings about NodePools, node classes, NodeClaims and Nodes: invalid references, launches and deletions that do not
+//! finish, and objects that are left over.
 
 use std::collections::BTreeSet;
 
@@ -12,9 +12,9 @@ use super::facts::Facts;
 use crate::kinds::{condition, entry, finalizers, is_being_deleted, is_held, name, text, title};
 use crate::owner::listed;
 
-/// The controller deletes a NodeClaim that is not registered after this time.
+/// The controller deletes a NodeClaim that has not registered after this many seconds.
 const REGISTRATION_SECS: i64 = 15 * 60;
-/// A drain may take long, but after this time the doctor warns.
+/// A drain may take long; if a deletion takes more than this many seconds, the doctor warns.
 const DELETION_SECS: i64 = 60 * 60;
 const SPOT_ROLE_MISSING: &str = "ServiceLinkedRoleCreationNotPermitted";
 
@@ -43,7 +43,7 @@ pub(super) fn judge(facts: &Facts) -> Vec<Finding> {
 
 fn judge_classes(classes: &[Value], facts: &Facts) -> Vec<Finding> {
     let mut findings: Vec<Finding> = classes.iter().filter_map(not_ready).collect();
-    // A node class that is not ready has its own finding, so NodePools that use it are not reported as well.
+    // A node class that is not ready has a finding of its own, so the NodePools that use it are not reported.
     let ready = classes.iter().filter(|class| not_ready(class).is_none());
     findings.extend(ready.filter_map(dropped_settings));
     if findings.is_empty() && facts.classes.is_ok() && !classes.is_empty() {
@@ -52,7 +52,7 @@ fn judge_classes(classes: &[Value], facts: &Facts) -> Vec<Finding> {
     findings
 }
 
-/// The finding for a node class whose condition `Ready` is not true.
+/// The finding that the condition `Ready` of a node class is not true.
 fn not_ready(object: &Value) -> Option<Finding> {
     let (status, ..) = condition(object, "Ready")?;
     if status == "True" {
@@ -78,8 +78,8 @@ fn not_ready(object: &Value) -> Option<Finding> {
     ))
 }
 
-/// Kubelet settings that the class's instances do not get. Karpenter up to 1.14 ignores them; with a newer version the
-/// class is not ready.
+/// The finding that a class has kubelet settings which its instances do not get: Karpenter up to 1.14 ignores them, and
+/// with a newer version the class is not ready.
 fn dropped_settings(class: &Value) -> Option<Finding> {
     let is_set = |path: &str| class.pointer(path).is_some_and(|value| !value.is_null());
     let alias = class.pointer("/spec/amiSelectorTerms/0/alias").and_then(Value::as_str).unwrap_or_default();
@@ -239,7 +239,7 @@ fn judge_nodes(nodes: &[Value], claims: &[Value], facts: &Facts) -> Vec<Finding>
     findings
 }
 
-/// Finalizers that no controller removes, and deletions that take too long.
+/// Findings about finalizers that no controller removes, and about deletions that take too long.
 fn leftovers(groups: &[&Vec<Value>], facts: &Facts) -> Vec<Finding> {
     let held: Vec<&Value> =
         groups.iter().flat_map(|group| group.iter()).filter(|object| is_held(object)).collect();

@@ -1,4 +1,4 @@
-//! Findings about the permissions of the controller's service account, compared with the required ones.
+//! Findings about permissions: compares those of the controller's service account with the required ones.
 
 use super::Finding;
 use super::facts::Facts;

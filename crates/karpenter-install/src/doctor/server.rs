@@ -1,13 +1,13 @@
-//! Findings about the API server: whether it responds, its version, and its clock.
+//! Findings about the API server: whether it responds, which version it has, and whether its clock is right.
 
 use super::Finding;
 use super::facts::{Facts, Server};
 
-/// The first Kubernetes minor version that enforces CEL rules in CRDs by default.
+/// The first Kubernetes minor version that checks CEL rules of CRDs by default.
 const MINOR_MIN: u32 = 25;
-/// Smaller differences between the clocks are not reported: the response has whole seconds and takes time.
+/// Clocks that differ by fewer seconds are not reported, because responses state whole seconds and take some time.
 const SKEW_WARN_SECS: i64 = 10;
-/// With a larger difference between the clocks, AWS rejects signed requests.
+/// If the clocks differ by more seconds than this, AWS rejects signed requests.
 const SKEW_FAIL_SECS: i64 = 300;
 
 pub(super) fn judge(facts: &Facts) -> Vec<Finding> {

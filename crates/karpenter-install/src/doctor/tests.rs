@@ -56,7 +56,7 @@ fn controller() -> Controller {
     }
 }
 
-/// A cluster without faults: a NodePool, its node class, a NodeClaim and its Node.
+/// A cluster without faults, with a NodePool, its node class, a NodeClaim and its Node.
 fn healthy() -> Facts {
     let held = json!({"metadata": {"finalizers": ["karpenter.sh/termination"]}});
     let mut claim = ready("NodeClaim", "c", held.clone());
@@ -138,7 +138,7 @@ fn healthy_cluster_has_only_ok_findings() {
     }
 }
 
-/// Each case changes a healthy cluster and has the check, level and text of the expected finding.
+/// Each case changes a cluster without faults, and states the check, level and text of the finding that must result.
 #[test]
 fn every_fault_is_reported_with_a_fix() {
     type Damage = fn(&mut Facts);

@@ -1,4 +1,4 @@
-//! Server-side apply of one object at a time: as a dry run for all objects first, then for real.
+//! Applies objects by server-side apply: first a dry run for all objects, then one real request after another.
 
 use std::time::Duration;
 
@@ -13,19 +13,19 @@ use crate::{Error, MANAGER, Progress};
 const ESTABLISHED_TIMEOUT: Duration = Duration::from_secs(30);
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
-/// The existing object of the same kind and name.
+/// Reads the object of the same kind and name from the cluster; `None` if it does not exist.
 pub(super) async fn read(client: &Client, object: &Value) -> Result<Option<Value>, Error> {
     let what = format!("cannot read {}", title(object));
     match place(client, object).get_opt(kinds::name(object)).await {
         Ok(found) => Ok(found.map(|found| serde_json::to_value(found).unwrap_or_default())),
-        // If the server does not have the kind, the object does not exist.
+        // If the server does not know the kind, the object does not exist.
         Err(error) if kinds::is_not_found(&error) => Ok(None),
         Err(error) => Err(Error::api(what)(error)),
     }
 }
 
-/// Validates every object with the API server before the first one is written. Objects in a namespace that does not
-/// exist yet cannot be validated.
+/// Lets the API server validate every object before the first one is written. If the namespace of an object does not
+/// exist yet, the object cannot be validated.
 pub(super) async fn dry_run(client: &Client, wanted: &[Value], found: &[Option<Value>]) -> Result<(), Error> {
     let new_namespace = wanted.iter().zip(found).find_map(|(object, found)| {
         (object["kind"] == kinds::NAMESPACE.kind && found.is_none()).then(|| kinds::name(object))
@@ -48,7 +48,7 @@ pub(super) async fn dry_run(client: &Client, wanted: &[Value], found: &[Option<V
     if refusals.is_empty() { Ok(()) } else { Err(Error::Refused(refusals)) }
 }
 
-/// Applies one object and reports the result; for a definition it waits until it is served.
+/// Applies one object and reports the result. For a CRD, it waits until the kind is served.
 pub(super) async fn apply(
     client: &Client,
     clock: Clock,
@@ -56,7 +56,7 @@ pub(super) async fn apply(
     found: Option<&Value>,
     progress: Progress<'_>,
 ) -> Result<(), Error> {
-    // An existing namespace is left unchanged.
+    // A namespace that exists is not changed.
     if found.is_some() && object["kind"] == kinds::NAMESPACE.kind {
         progress(&format!("unchanged {}", title(object)));
         return Ok(());

@@ -1,4 +1,4 @@
-//! Waits for Deployments: until one is ready, or until its pods are gone.
+//! Waits for Deployments, until one is ready or until its pods are gone.
 
 use std::time::Duration;
 
@@ -50,7 +50,7 @@ pub(super) async fn until_ready(
     }
 }
 
-/// The number of available replicas of the newest revision.
+/// The number of available replicas in the newest revision of the Deployment.
 fn available(deployment: &Value) -> i64 {
     let number = |pointer: &str| deployment.pointer(pointer).and_then(Value::as_i64).unwrap_or(0);
     let is_observed = number("/status/observedGeneration") >= number("/metadata/generation");
@@ -60,7 +60,7 @@ fn available(deployment: &Value) -> i64 {
     }
 }
 
-/// The reasons why pods do not run, from their status.
+/// Why the pods do not run, according to their status.
 async fn reasons(client: &Client, settings: &Settings) -> String {
     let selector = format!("app.kubernetes.io/name=karpenter,app.kubernetes.io/instance={}", settings.name);
     let Ok(pods) = kinds::list(client, POD, &selector).await else { return String::new() };
@@ -79,7 +79,7 @@ fn reason(pod: &Value) -> Option<String> {
     Some(format!("not scheduled: {message}"))
 }
 
-/// Waits until a Deployment that was scaled to zero or deleted has no pods.
+/// Waits until a Deployment, which was scaled to zero or deleted, has no pods.
 pub(crate) async fn until_stopped(
     client: &Client,
     clock: Clock,

@@ -133,7 +133,7 @@ fn needed_permissions_equal_the_applied_rules() {
     ] {
         assert!(texts.iter().any(|text| text == wanted), "{wanted}: {texts:?}");
     }
-    // The kwok provider may set the status of EC2NodeClasses if EC2 is simulated, but may not change their spec.
+    // If EC2 is simulated, the kwok provider may set the status of EC2NodeClasses, but must not change their spec.
     for unwanted in ["watch ec2nodeclasses.karpenter.k8s.aws", "patch ec2nodeclasses.karpenter.k8s.aws"] {
         assert!(!texts.iter().any(|text| text == unwanted), "{unwanted}: {texts:?}");
     }

@@ -1,4 +1,4 @@
-//! Deletes CRDs that have no objects; deleting a CRD would delete its objects.
+//! Deletes CRDs of which no objects exist, because deleting a CRD deletes its objects.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Waits until instances are terminated, and reports progress.
+//! Waits until instances are terminated, and reports the progress.
 
 use jiff::Timestamp;
 use karpenter_cluster::clock::Clock;
@@ -13,7 +13,7 @@ use crate::kinds::{
 };
 use crate::{Error, Progress};
 
-/// Deletes NodeClaims and waits until they and their Nodes are gone.
+/// Deletes NodeClaims, and waits until they and their Nodes are gone.
 pub(super) async fn terminate_instances(
     client: &Client,
     clock: Clock,
@@ -28,7 +28,7 @@ pub(super) async fn terminate_instances(
         for claim in claims.iter().filter(|claim| !is_being_deleted(claim)) {
             delete(client, claim, progress).await?;
         }
-        // A Node without a NodeClaim is deleted here. Its finalizer is removed after the drain.
+        // A Node that has no NodeClaim is deleted here; the controller removes its finalizer after the drain.
         if claims.is_empty() {
             for node in nodes.iter().filter(|node| !is_being_deleted(node)) {
                 delete(client, node, progress).await?;
@@ -50,7 +50,7 @@ pub(super) async fn terminate_instances(
     }
 }
 
-/// The remaining objects, what each waits for, and a fix.
+/// The objects that are left, what each of them waits for, and a fix.
 pub(super) fn left_over(claims: &[Value], nodes: &[Value]) -> String {
     let mut lines: Vec<String> = claims.iter().map(waits_for).collect();
     let is_known = |node: &&Value| claims.iter().any(|claim| text(claim, "/status/nodeName") == name(node));

@@ -1,4 +1,4 @@
-//! Reads all objects that an uninstallation needs.
+//! Reads all objects that the uninstallation needs.
 
 use kube::Client;
 use serde_json::Value;
@@ -45,7 +45,7 @@ pub(super) async fn nodes(client: &Client) -> Result<Vec<Value>, Error> {
     Ok(nodes)
 }
 
-/// The object as a manifest that a user could apply.
+/// The object as a manifest that a user could apply again.
 pub(super) fn as_manifest(object: &Value) -> Value {
     let mut manifest = object.clone();
     if let Some(map) = manifest.as_object_mut() {
@@ -54,7 +54,7 @@ pub(super) fn as_manifest(object: &Value) -> Value {
     if let Some(metadata) = manifest.get_mut("metadata").and_then(Value::as_object_mut) {
         metadata.retain(|key, _| matches!(key.as_str(), "name" | "labels" | "annotations"));
         if let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut) {
-            // These annotations are removed, because the controller or kubectl sets them again.
+            // The controller or kubectl sets these annotations again, so they are removed.
             annotations.retain(|key, _| {
                 !key.ends_with("-hash") && !key.ends_with("-hash-version") && !key.starts_with("kubectl.")
             });

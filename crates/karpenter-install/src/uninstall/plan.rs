@@ -1,4 +1,4 @@
-//! The steps of an uninstallation, from the objects of the cluster. Pure functions.
+//! Decides on the steps of an uninstallation, given the objects in the cluster. The functions are pure.
 
 use std::fmt;
 use std::time::Duration;
@@ -13,15 +13,15 @@ use crate::kinds::{
 use crate::leases::Lease;
 use crate::owner::{Owner, listed, owner};
 
-/// What happens to the nodes.
+/// What happens to the nodes of the cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Nodes {
-    /// Pods are evicted and instances terminated while the controller still runs; NodePools and node classes are
-    /// deleted too.
+    /// While the controller still runs, pods are evicted and instances terminated; NodePools and node classes are
+    /// deleted as well.
     Drain,
-    /// Nodes and objects are kept, and the next controller manages them.
+    /// Nodes and objects are kept for the next controller to manage.
     HandOver,
-    /// Nodes are kept without a controller: they continue to run, and every object can be deleted.
+    /// Nodes are kept and run without a controller; every object can be deleted.
     Keep,
 }
 
@@ -31,42 +31,42 @@ pub struct Choices {
     pub nodes: Nodes,
     pub with_definitions: bool,
     pub timeout: Duration,
-    /// Whether to continue although no controller seems active (drain), or although NodeClaims are launching or
-    /// terminating (keep).
+    /// Whether to continue even though no controller seems to be active (with drain), or even though NodeClaims are
+    /// being launched or terminated (with keep).
     pub is_forced: bool,
     pub is_dry_run: bool,
 }
 
-/// The relevant objects of the cluster.
+/// The objects in the cluster that the decision depends on.
 #[derive(Debug, Clone, Default)]
 pub struct Seen {
-    /// The objects of this installation, by label and name, in order of deletion.
+    /// The objects of this installation, found by label and name, in the order in which they must be deleted.
     pub installed: Vec<Value>,
     pub controllers: Vec<Controller>,
     pub leases: Vec<Lease>,
     pub pools: Vec<Value>,
     pub claims: Vec<Value>,
-    /// Nodes of a NodePool, and nodes with a finalizer of Karpenter.
+    /// Nodes that belong to a NodePool or have a finalizer of Karpenter.
     pub nodes: Vec<Value>,
     pub classes: Vec<Value>,
     /// Provisioners and AWSNodeTemplates.
     pub old: Vec<Value>,
-    /// Our CRDs that the cluster has.
+    /// Those of our CRDs that the cluster has.
     pub definitions: Vec<Value>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum Step {
-    /// NodePools, and the Provisioners and AWSNodeTemplates that they are derived from.
+    /// Deletes NodePools, and the Provisioners and AWSNodeTemplates from which they are derived.
     DeletePools(Vec<Value>),
-    /// Deletes NodeClaims and Nodes and waits until they are gone.
+    /// Deletes NodeClaims and Nodes, and waits until they are gone.
     TerminateInstances,
     DeleteClasses(Vec<Value>),
-    /// Waits until no NodeClaim is launching or terminating.
+    /// Waits until no NodeClaim is being launched or terminated.
     WaitForLaunches,
     StopController(Value),
-    /// Removes finalizers, taints and labels of Karpenter from the Nodes, NodeClaims and node classes that exist at
-    /// this step.
+    /// Removes Karpenter's finalizers, taints and labels from the Nodes, NodeClaims and node classes that exist when
+    /// the step is executed.
     Release,
     RemoveObjects(Vec<Value>),
     RemoveLease {
@@ -113,7 +113,7 @@ impl fmt::Display for Step {
     }
 }
 
-/// The steps; the error states why the uninstallation must not run.
+/// The steps; or an error that states why the uninstallation must not be run.
 pub fn plan(seen: &Seen, choices: &Choices, now: Timestamp) -> Result<Vec<Step>, Vec<String>> {
     let mut steps = Vec::new();
     let active = active_controller(seen, now);
@@ -144,7 +144,7 @@ pub fn plan(seen: &Seen, choices: &Choices, now: Timestamp) -> Result<Vec<Step>,
     Ok(steps)
 }
 
-/// The name of the active controller, if there is one.
+/// The name of the active controller; `None` if no controller is active.
 pub(crate) fn active_controller(seen: &Seen, now: Timestamp) -> Option<String> {
     let lease = seen.leases.iter().find(|lease| lease.is_held(now));
     let ready = seen.controllers.iter().find(|controller| controller.ready > 0);
@@ -164,7 +164,7 @@ fn drain(seen: &Seen, choices: &Choices, active: Option<&str>) -> Result<Vec<Ste
         )]);
     }
     let mut steps = Vec::new();
-    // Provisioners are deleted first; otherwise the controller would derive their NodePools again.
+    // Provisioners are deleted before NodePools; otherwise the controller would derive the NodePools again.
     let pools: Vec<Value> = seen.old.iter().chain(&seen.pools).cloned().collect();
     if !pools.is_empty() {
         steps.push(Step::DeletePools(pools));
@@ -183,7 +183,7 @@ fn counts(seen: &Seen) -> String {
     format!("there are {} NodeClaims, {nodes} nodes and {} classes", seen.claims.len(), seen.classes.len())
 }
 
-/// Whether a NodeClaim is launching or terminating.
+/// Whether a NodeClaim is being launched or terminated.
 pub(crate) fn is_unfinished(object: &Value) -> bool {
     let is_registered = condition(object, "Registered").is_some_and(|(status, ..)| status == "True");
     is_being_deleted(object) || (object["kind"] == "NodeClaim" && !is_registered)
@@ -207,7 +207,8 @@ fn settle(seen: &Seen, choices: &Choices, active: Option<&str>) -> Result<Vec<St
     }
 }
 
-/// Nodes must not be released while a controller is active that this command does not stop.
+/// Reports controllers that are active and that this command does not stop, because nodes must not be released while
+/// one is active.
 fn check_other_controllers(
     seen: &Seen,
     ours: &[&Value],
@@ -243,7 +244,7 @@ fn check_other_controllers(
     if lines.is_empty() { Ok(()) } else { Err(lines) }
 }
 
-/// Objects with finalizers, taints or owner references of Karpenter.
+/// The objects that have finalizers, taints or owner references of Karpenter.
 pub(crate) fn to_release(seen: &Seen) -> Vec<Value> {
     let all = seen.nodes.iter().chain(&seen.claims).chain(&seen.classes);
     all.filter(|object| super::release::patch(object).is_some()).cloned().collect()
@@ -264,8 +265,8 @@ fn leases(seen: &Seen, ours: &[&Value]) -> Vec<Step> {
         .collect()
 }
 
-/// Controllers of other installers: those that were taken over are restored, except after a drain; for the others a
-/// message says how to remove them.
+/// The steps for controllers of other installers. Those that were scaled to zero get their replicas back, except after
+/// a drain; for the others, a message says how to remove them.
 fn others(seen: &Seen, choices: &Choices) -> Vec<Step> {
     let mut steps = Vec::new();
     for controller in &seen.controllers {
@@ -292,7 +293,7 @@ fn others(seen: &Seen, choices: &Choices) -> Vec<Step> {
     steps
 }
 
-/// Why a CRD is kept although its deletion was requested; `None` if it can be deleted.
+/// Why a CRD is kept although its deletion was requested; `None` if the CRD can be deleted.
 pub(crate) fn definition_stays(definition: &Value, objects_count: usize) -> Option<String> {
     if let Owner::Helm { release, namespace } = owner(definition) {
         return Some(format!("helm uninstall {release} --namespace {namespace} removes it"));
@@ -306,7 +307,7 @@ pub(crate) fn definition_stays(definition: &Value, objects_count: usize) -> Opti
     })
 }
 
-/// Finalizers other than Karpenter's.
+/// The finalizers of the object that are not Karpenter's.
 pub(crate) fn other_finalizers(object: &Value) -> Vec<String> {
     finalizers(object).into_iter().filter(|finalizer| !is_ours(finalizer)).map(str::to_owned).collect()
 }

@@ -1,5 +1,5 @@
-//! Releases nodes from Karpenter: removes finalizers and taints that only Karpenter removes, and the owner reference to
-//! the NodeClaim, whose deletion would delete the Node. NodeClaims stay as records.
+//! Releases nodes from Karpenter: removes the finalizers and taints that only Karpenter would remove, and the owner
+//! reference to the NodeClaim, because deleting the NodeClaim would delete the Node. NodeClaims are kept as records.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ const ATTEMPTS_MAX: u32 = 5;
 const LEASE_TIMEOUT: Duration = Duration::from_secs(60);
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The patch that releases an object, if it needs one.
+/// The patch that releases an object; `None` if the object needs none.
 pub(super) fn patch(object: &Value) -> Option<Value> {
     let mut metadata = json!({});
     let mut patch = json!({});
@@ -62,7 +62,8 @@ pub(super) async fn release(client: &Client, objects: &[Value], progress: Progre
     for object in objects {
         let api = place(client, object);
         let what = || format!("cannot release {}", title(object));
-        // The patch fails if the object changed concurrently, because a merge patch replaces whole lists.
+        // A merge patch replaces whole lists, so it must fail if the object was changed in the meantime; then it is
+        // computed again.
         for attempt in 1..=ATTEMPTS_MAX {
             let Some(current) = api.get_opt(name(object)).await.map_err(Error::api(what()))? else { break };
             let mut current = serde_json::to_value(current).unwrap_or_default();
@@ -85,7 +86,7 @@ pub(super) async fn release(client: &Client, objects: &[Value], progress: Progre
     Ok(())
 }
 
-/// Waits until the Lease in a namespace is released or expired.
+/// Waits until the Lease in a namespace is released or has expired.
 pub(super) async fn until_lease_is_released(
     client: &Client,
     clock: Clock,

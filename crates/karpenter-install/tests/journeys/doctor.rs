@@ -1,4 +1,4 @@
-//! Tests of the doctor on a healthy cluster, and on one without its controller.
+//! Tests of `doctor` on a cluster without faults, and on a cluster whose controller is stopped.
 
 use crate::world::{World, bad};
 use karpenter_install::doctor::Level;
@@ -26,7 +26,7 @@ async fn doctor_reports_healthy_cluster_and_stopped_controller() {
     let permissions = found.iter().find(|finding| finding.check == "permissions").expect("reported");
     assert!(permissions.message.contains("karpenter/karpenter has all"), "{permissions:?}");
 
-    // The controller is stopped, and a user deletes a NodeClaim.
+    // The controller is stopped, then a user deletes a NodeClaim.
     world.scale_to_zero("karpenter", "karpenter").await;
     world.end_karpenter(karpenter).await;
     world.clock.sleep(Duration::from_secs(60)).await;

@@ -1,4 +1,5 @@
-//! Tests which objects `install` writes and which it does not, and that it validates all objects before it writes one.
+//! Tests which objects `install` writes and which it does not, and that all objects are validated before the first one
+//! is written.
 
 use crate::world::World;
 use karpenter_install::Error;
@@ -88,7 +89,7 @@ async fn definitions_can_be_installed_alone() {
     assert!(world.list("rbac.authorization.k8s.io", "v1", "ClusterRole").await.is_empty());
 }
 
-/// A cluster with an upstream Karpenter that Helm installed.
+/// A cluster in which Helm installed upstream's Karpenter.
 pub(crate) async fn foreign(world: &World) -> Value {
     let labels = json!({"app.kubernetes.io/managed-by": "Helm", "app.kubernetes.io/name": "karpenter"});
     let annotations =

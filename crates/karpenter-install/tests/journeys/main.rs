@@ -1,4 +1,4 @@
-//! Scenario tests of `install`, `doctor` and `uninstall` on an embedded cluster with all controllers and simulated
+//! Scenario tests of `install`, `doctor` and `uninstall`, on an embedded cluster with all controllers and simulated
 //! instances.
 
 mod doctor;

@@ -1,4 +1,4 @@
-//! Tests what happens to nodes when Karpenter is uninstalled.
+//! Tests of what happens to nodes when Karpenter is uninstalled.
 
 use crate::installing::foreign;
 use crate::world::World;
@@ -9,7 +9,7 @@ use karpenter_install::uninstall::{self, Nodes};
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// A running Karpenter with nodes for pods.
+/// A cluster with a running Karpenter, which has launched nodes for pods.
 async fn running_karpenter() -> (World, tokio::task::JoinHandle<()>) {
     let world = World::start().await;
     world.install(&World::settings(), &Choices::default()).await.expect("installed");
@@ -67,7 +67,7 @@ async fn kept_nodes_stay_ready_without_karpenter() {
         assert!(node["metadata"]["ownerReferences"].as_array().is_none_or(Vec::is_empty), "{node}");
     }
     assert_eq!(left(&world).await, Vec::<String>::new());
-    // NodeClaims without finalizers are deleted at once, and no Node is deleted with them.
+    // The NodeClaims have no finalizers, so they are deleted at once, and their Nodes stay.
     for claim in world.list("karpenter.sh", "v1", "NodeClaim").await {
         let name = claim["metadata"]["name"].as_str().expect("text");
         world.delete("karpenter.sh", "v1", "NodeClaim", name).await;
@@ -113,7 +113,7 @@ async fn hand_over_restores_the_previous_controller() {
 #[tokio::test(start_paused = true)]
 async fn timeout_of_drain_reports_remaining_objects_and_keeps_the_controller() {
     let (world, _karpenter) = running_karpenter().await;
-    // A PodDisruptionBudget that allows no eviction.
+    // The PodDisruptionBudget allows no eviction.
     world
         .apply(json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget",
             "metadata": {"name": "never", "namespace": "default"},

@@ -1,5 +1,5 @@
-//! An embedded cluster with two nodes, and the controllers in this process, which run while their Deployment has
-//! replicas.
+//! A test environment with an embedded cluster of two nodes. The controllers run in this process as long as their
+//! Deployment has replicas.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -74,7 +74,8 @@ impl World {
 
     fn progress(&self, line: &str) {
         self.lines.lock().expect("not poisoned").push(line.to_owned());
-        // The pods of the Deployment are simulated, so the controllers in this process stop when the Deployment stops.
+        // The Deployment's pods are only simulated. So when the Deployment is stopped, the controllers in this process
+        // are stopped here.
         if line.starts_with("stopping") {
             self.stops.notify_one();
         }
@@ -111,7 +112,8 @@ impl World {
         findings(&gather(&self.client, self.clock, &DoctorOptions::default()).await)
     }
 
-    /// Starts the controllers with the Lease in the namespace, until their Deployment is stopped.
+    /// Starts the controllers, with their Lease in the namespace of the Deployment. They run until the Deployment is
+    /// stopped.
     pub(crate) async fn run_karpenter(&self) -> JoinHandle<()> {
         let (client, clock, stops) = (self.client.clone(), self.clock, Arc::clone(&self.stops));
         let mut election = Election::new(
@@ -133,7 +135,7 @@ impl World {
         })
     }
 
-    /// Applies a NodePool, its node class and a Deployment whose pods need a new node.
+    /// Applies a NodePool with its node class, and a Deployment whose pods need a new node.
     pub(crate) async fn apply_workload(&self) {
         self.apply(json!({"apiVersion": "karpenter.kwok.sh/v1alpha1", "kind": "KWOKNodeClass",
             "metadata": {"name": "default"}, "spec": {}}))
@@ -165,7 +167,7 @@ impl World {
         panic!("timed out: {what}");
     }
 
-    /// Ready nodes of NodePools.
+    /// The nodes of NodePools that are ready.
     pub(crate) async fn ready_nodes(&self) -> Vec<Value> {
         let nodes = self.list("", "v1", "Node").await;
         let is_ready = |node: &Value| {
@@ -200,7 +202,7 @@ impl World {
         }
     }
 
-    /// Empty if the cluster does not have the kind.
+    /// All objects of a kind; empty if the cluster does not know the kind.
     pub(crate) async fn list(&self, group: &str, version: &str, kind: &str) -> Vec<Value> {
         match self.api(group, version, kind, None).list(&ListParams::default()).await {
             Ok(found) => {

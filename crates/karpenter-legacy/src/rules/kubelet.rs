@@ -77,7 +77,7 @@ fn check_signals(thresholds: &BTreeMap<String, String>, path: &str, report: &mut
     }
 }
 
-/// Each soft threshold needs a grace period, and each grace period a soft threshold.
+/// Checks that each soft threshold has a grace period, and each grace period a soft threshold.
 fn check_grace_periods(kubelet: &KubeletConfiguration, path: &str, report: &mut Report) {
     for signal in
         kubelet.eviction_soft.keys().filter(|key| !kubelet.eviction_soft_grace_period.contains_key(*key))

@@ -1,4 +1,4 @@
-//! Rules for AWS settings of a Provisioner or an AWSNodeTemplate.
+//! Rules for the AWS settings of a Provisioner or an AWSNodeTemplate.
 
 use std::collections::BTreeMap;
 
@@ -6,12 +6,12 @@ use crate::finding::Report;
 use crate::quantities;
 use crate::types::{AwsSettings, BlockDeviceMapping, MetadataOptions};
 
-/// Which object contains the settings.
+/// In which object the settings are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SettingsLocation {
-    /// `spec.provider` of a Provisioner.
+    /// In `spec.provider` of a Provisioner.
     Inline,
-    /// `spec` of an AWSNodeTemplate.
+    /// In `spec` of an AWSNodeTemplate.
     Template,
 }
 

@@ -1,4 +1,4 @@
-//! Rules for Provisioners, without those of kubelet and AWS settings.
+//! Rules for Provisioners, except those for kubelet settings and AWS settings.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -90,7 +90,7 @@ fn check_labels(labels: &BTreeMap<String, String>, report: &mut Report) {
     }
 }
 
-/// Each combination of key and effect may occur once in both lists together.
+/// Checks that no combination of key and effect occurs twice in taints and startup taints.
 fn check_taints(spec: &ProvisionerSpec, report: &mut Report) {
     let mut seen = BTreeSet::new();
     for (list, taints) in [("taints", &spec.taints), ("startupTaints", &spec.startup_taints)] {

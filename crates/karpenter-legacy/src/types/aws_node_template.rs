@@ -1,11 +1,11 @@
-//! AWS settings: `karpenter.k8s.aws/v1alpha1` AWSNodeTemplate, and `spec.provider` of a v1alpha5 Provisioner.
+//! AWS settings: the AWSNodeTemplate (`karpenter.k8s.aws/v1alpha1`), and `spec.provider` of a v1alpha5 Provisioner.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// `AWSNodeTemplate.spec` and `Provisioner.spec.provider`; the latter does not have `user_data`, `ami_selector` and
+/// `AWSNodeTemplate.spec`, or `Provisioner.spec.provider`, which lacks the fields `user_data`, `ami_selector` and
 /// `detailed_monitoring`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]

@@ -1,4 +1,4 @@
-//! `karpenter.sh/v1alpha5` Provisioner.
+//! The Provisioner (`karpenter.sh/v1alpha5`).
 //!
 //! Upstream: karpenter-core v0.31 `pkg/apis/v1alpha5/provisioner.go`.
 
@@ -10,15 +10,15 @@ use serde_json::Value;
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct ProvisionerSpec {
-    /// The annotations of the nodes; they are not validated.
+    /// The annotations of the Provisioner's nodes, which are not validated.
     pub annotations: BTreeMap<String, String>,
-    /// Labels of the nodes; each is a requirement too.
+    /// The labels of the Provisioner's nodes; each of them is a requirement as well.
     pub labels: BTreeMap<String, String>,
     pub taints: Vec<LegacyTaint>,
     pub startup_taints: Vec<LegacyTaint>,
     pub requirements: Vec<LegacyRequirement>,
     pub kubelet_configuration: Option<KubeletConfiguration>,
-    /// Inline AWS settings. Exactly one of `provider` and `provider_ref` is set.
+    /// Inline AWS settings. Exactly one of `provider` and `provider_ref` must be set.
     pub provider: Option<Value>,
     pub provider_ref: Option<ProviderRef>,
     pub ttl_seconds_after_empty: Option<i64>,
@@ -48,7 +48,7 @@ pub struct LegacyRequirement {
     pub values: Vec<String>,
 }
 
-/// A reference to an AWSNodeTemplate by name; kind and apiVersion are ignored.
+/// A reference to an AWSNodeTemplate by its name; kind and apiVersion are ignored.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct ProviderRef {
@@ -66,7 +66,7 @@ pub struct Consolidation {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Limits {
-    /// Quantities, as strings or numbers.
+    /// Quantities by resource name, as strings or numbers.
     pub resources: BTreeMap<String, Value>,
 }
 
@@ -75,7 +75,7 @@ pub struct Limits {
 pub struct KubeletConfiguration {
     #[serde(rename = "clusterDNS", skip_serializing_if = "Vec::is_empty")]
     pub cluster_dns: Vec<String>,
-    /// `containerd` or `dockerd`; v1 does not have this field.
+    /// The container runtime, `containerd` or `dockerd`; v1 has no such field.
     #[serde(skip_serializing)]
     pub container_runtime: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -1,4 +1,5 @@
-//! `karpenter.sh/v1beta1` and `karpenter.k8s.aws/v1beta1`. Most fields are the same in v1 and are copied.
+//! The v1beta1 kinds (`karpenter.sh/v1beta1`, `karpenter.k8s.aws/v1beta1`). Most of their fields are the same in v1 and
+//! are copied.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -21,7 +22,8 @@ pub struct BetaNodeClaimTemplate {
     pub spec: BetaNodeClaimSpec,
 }
 
-/// Also the spec of a v1beta1 NodeClaim; NodeClaims are not converted because controllers create them.
+/// The template in a v1beta1 NodePool; NodeClaims have the same spec, but are not converted, because controllers create
+/// them.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct BetaNodeClaimSpec {

@@ -1,4 +1,4 @@
-//! Tests of edge cases of v1beta1.
+//! Tests of edge cases in v1beta1 objects.
 
 use serde_json::json;
 

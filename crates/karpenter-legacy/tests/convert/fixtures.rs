@@ -1,4 +1,4 @@
-//! Complete manifests from practice, each compared with its expected conversion.
+//! Complete manifests from practice, each compared with the expected result of its conversion.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -35,7 +35,8 @@ fn chart_with_four_pools() {
     check("configuration-chart", &["W05", "W15"]);
 }
 
-/// User data with heredocs, quotes, substitutions, backslashes, tabs and trailing blanks is copied unchanged.
+/// User data is copied unchanged, even if it has heredocs, quotes, substitutions, backslashes, tabs and trailing
+/// blanks.
 #[test]
 fn user_data_is_copied_byte_for_byte() {
     check("user-data", &["W05", "W15"]);
@@ -47,7 +48,7 @@ fn user_data_is_copied_byte_for_byte() {
     }
 }
 
-/// Workloads are omitted, but their annotation do-not-evict is reported.
+/// Workloads are omitted from the result, but their annotation do-not-evict is reported.
 #[test]
 fn do_not_evict_of_workloads_is_reported() {
     let annotated = |kind: &str, spec: &str| {

@@ -1,4 +1,4 @@
-//! Tests of the conversion of manifests. Every result is validated with the v1 CRDs.
+//! Tests of the conversion of manifests. Every result is validated with the CRDs of v1.
 
 mod beta;
 mod fixtures;
@@ -14,7 +14,7 @@ pub fn documents(text: &str) -> Vec<Value> {
     read.documents.into_iter().map(|document| document.value).collect()
 }
 
-/// Converts, and validates every result with the v1 CRDs.
+/// Converts manifests, and validates every result with the CRDs of v1.
 pub fn converted_with(text: &str, options: &Options) -> Converted {
     let converted = convert(&documents(text), options);
     for object in &converted.objects {

@@ -1,5 +1,5 @@
-//! Tests of objects that the v1alpha5 webhooks rejected: the finding names the field and a valid value, and there is no
-//! result.
+//! Tests of objects that v1alpha5's webhooks rejected: the finding names the field and a valid value, and there is no
+//! result for the object.
 
 use karpenter_legacy::Severity;
 
@@ -201,7 +201,7 @@ fn templates() {
     );
 }
 
-/// The Provisioner was rendered by a chart with an empty list of zones.
+/// A Helm chart rendered the Provisioner with an empty list of zones.
 #[test]
 fn empty_list_of_zones_is_reported_with_its_index() {
     let spec = "providerRef: {name: gpu}, requirements: [{key: karpenter.sh/capacity-type, operator: In, values: [spot]}, {key: topology.kubernetes.io/zone, operator: In, values: null}]";

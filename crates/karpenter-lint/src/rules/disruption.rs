@@ -1,4 +1,4 @@
-//! Contradicting disruption settings of a NodePool.
+//! Rules for disruption settings of a NodePool that contradict each other.
 
 use karpenter_model::cron::CronSchedule;
 use karpenter_model::duration::parse_go_duration;
@@ -8,10 +8,10 @@ use crate::finding::{Code, Report};
 use crate::pool::Pool;
 use crate::{Context, list, text};
 
-/// The search starts on an arbitrary Monday. If a schedule is always active, it is active from any time on.
+/// The time at which the search starts, an arbitrary Monday; for a schedule that is always active, the start does not
+/// matter.
 const SEARCH_START: i64 = 1_704_067_200;
-/// The maximum number of times of a schedule that are compared: more than the hours of a year or the minutes of a
-/// month.
+/// How many times of a schedule are compared at most: more than a year has hours, or a month minutes.
 const HITS_MAX: usize = 50_000;
 const NANOS_PER_SECOND: i64 = 1_000_000_000;
 
@@ -32,7 +32,7 @@ fn policy<'a>(pool: &Pool<'a>) -> &'a str {
     }
 }
 
-/// The value of a duration field in seconds, or `None` for `Never`.
+/// The value of a duration field in seconds; `None` for `Never`.
 fn seconds(pool: &Pool<'_>, pointer: &str, default: &str) -> Option<i64> {
     let written = text(pool.value, pointer);
     let written = if written.is_empty() { default } else { written };
@@ -65,8 +65,8 @@ fn check_times(pool: &Pool<'_>, report: &mut Report) {
     }
 }
 
-/// Reports invalid schedules: the pattern of the CRD accepts minutes and months out of range. Static NodePools have
-/// budgets too.
+/// Reports invalid schedules, because the CRD's pattern accepts minutes and months that are out of range. Static
+/// NodePools are checked as well, as budgets apply to them.
 fn check_schedules(pool: &Pool<'_>, report: &mut Report) {
     for (index, budget) in list(pool.value, "/spec/disruption/budgets").iter().enumerate() {
         let Some(schedule) = budget.get("schedule").and_then(Value::as_str) else { continue };
@@ -134,7 +134,7 @@ fn check_budgets(pool: &Pool<'_>, report: &mut Report) {
     }
 }
 
-/// Whether the budget has no schedule, or windows that follow each other without a gap.
+/// Whether the budget has no schedule, or its active periods follow each other without a gap.
 fn is_always_active(budget: &Value) -> bool {
     let Ok(schedule) = text(budget, "/schedule").parse::<CronSchedule>() else {
         return budget.get("schedule").is_none();

@@ -1,4 +1,4 @@
-//! Rules for single NodePools, and for NodePools compared with each other.
+//! Rules for a single NodePool, and rules that compare NodePools.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,7 +20,7 @@ pub(crate) fn check(context: &Context<'_>, report: &mut Report) {
     check_selected(context, report);
 }
 
-/// Reports a label that contradicts a requirement of the same NodePool: no node can have both.
+/// Reports a label that contradicts a requirement of the same NodePool, because no node can satisfy both.
 fn check_contradiction(pool: &Pool<'_>, report: &mut Report) {
     for (key, value) in &pool.labels {
         let Some(requirement) = pool.requirements.get(labels::normalize(key)) else { continue };
@@ -41,7 +41,7 @@ fn check_types(pool: &Pool<'_>, report: &mut Report) {
     if pool.types(&Requirements::new()).next().is_some() {
         return;
     }
-    // The first requirement that, on its own, no instance type meets is named in the finding.
+    // The finding names the first requirement that no instance type meets, even without the other requirements.
     let alone = pool.offered.iter().find(|requirement| {
         let only: Requirements = [(*requirement).clone()].into_iter().collect();
         !catalog.iter().any(|one| {
@@ -53,7 +53,8 @@ fn check_types(pool: &Pool<'_>, report: &mut Report) {
         Some(requirement) => format!("no instance type of {} has {requirement}", catalog.len()),
         None => format!("no instance type of {} meets all requirements together", catalog.len()),
     };
-    // Without --region, the region is not known for certain, and instance types differ between the zones of regions.
+    // Without --region, the assumed region may not be that of the zone, so the instance types of another region may
+    // have been checked.
     let fix = match alone {
         Some(requirement) if &*requirement.key == labels::ZONE => {
             "set a zone of the region whose instance types were checked, or set --region"
@@ -68,7 +69,8 @@ fn check_class(context: &Context<'_>, pool: &Pool<'_>, report: &mut Report) {
     let name = text(pool.value, "/spec/template/spec/nodeClassRef/name");
     let of_kind: Vec<&str> =
         context.classes.iter().filter(|(other, _)| *other == kind).map(|(_, name)| *name).collect();
-    // If the input has no class of this kind at all, the classes are probably installed separately.
+    // If the input has no node class of this kind, the classes are probably installed separately, so nothing is
+    // reported.
     if !of_kind.is_empty() && !of_kind.contains(&name) {
         report.add(
             Code::ClassMissing,
@@ -104,7 +106,8 @@ fn check_overlaps(context: &Context<'_>, report: &mut Report) {
     }
 }
 
-/// Whether both NodePools could launch a node for one pod: no label distinguishes them, and they share an instance type.
+/// Whether both NodePools could launch a node for one pod, because no label distinguishes them and they have an
+/// instance type in common.
 fn overlap(one: &Pool<'_>, other: &Pool<'_>) -> bool {
     let mine = without_names(&one.offered);
     let theirs = without_names(&other.offered);
@@ -127,7 +130,7 @@ fn without_names(offered: &Requirements) -> Requirements {
     offered
 }
 
-/// Reports a label that only attracts pods: pods without a node selector can run on these nodes too.
+/// Reports a label that attracts pods but keeps none away: pods without a node selector can run on these nodes as well.
 fn check_exclusive_labels(context: &Context<'_>, report: &mut Report) {
     let mut values: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for (key, value) in context.pools.iter().flat_map(|pool| &pool.labels) {

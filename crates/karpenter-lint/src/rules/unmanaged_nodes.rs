@@ -1,4 +1,5 @@
-//! NodePools and nodes that Karpenter does not manage must not share a label that pods select.
+//! The rule that NodePools and nodes that Karpenter does not manage must not have a label in common by which pods
+//! select nodes.
 
 use serde_json::Value;
 

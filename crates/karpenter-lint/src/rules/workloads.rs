@@ -1,4 +1,4 @@
-//! Rules for workloads and the NodePools that could run them.
+//! Rules for workloads, and for the NodePools that could run them.
 
 use std::collections::BTreeSet;
 
@@ -31,8 +31,7 @@ pub(crate) fn check(context: &Context<'_>, report: &mut Report) {
     }
 }
 
-/// Reports missing requests: pods without requests fit on every node, so that nodes become too small for the actual
-/// usage.
+/// Reports missing requests. Pods without requests fit on every node, so nodes become too small for what the pods use.
 fn check_requests(workload: &Workload<'_>, report: &mut Report) {
     for (index, container) in list(workload.pod, "/containers").iter().enumerate() {
         let has = |resource: &str| {
@@ -56,7 +55,7 @@ fn check_requests(workload: &Workload<'_>, report: &mut Report) {
     }
 }
 
-/// Reports a mount of an undefined volume: the API server rejects such a pod, so a Deployment with this template never
+/// Reports a mount of an undefined volume. The API server rejects such a pod, so a Deployment with this template never
 /// gets a pod.
 fn check_volumes(workload: &Workload<'_>, report: &mut Report) {
     let claims =
@@ -82,12 +81,12 @@ fn check_volumes(workload: &Workload<'_>, report: &mut Report) {
     }
 }
 
-/// Reports do-not-evict, which does not protect pods on nodes of v1 NodePools.
+/// Reports the annotation do-not-evict, which does not protect pods on nodes of v1 NodePools.
 fn check_do_not_evict(workload: &Workload<'_>, report: &mut Report) {
     let annotation = |key: &str| {
         workload.pod_metadata().and_then(|metadata| metadata.pointer("/annotations")?.get(key)?.as_str())
     };
-    // Only the value "true" protected a pod.
+    // In v1alpha5, only the value "true" protected a pod.
     if annotation(DO_NOT_EVICT) != Some("true") || annotation(DO_NOT_DISRUPT).is_some() {
         return;
     }
@@ -151,7 +150,8 @@ fn check_karpenter(context: &Context<'_>, workload: &Workload<'_>, report: &mut 
     );
 }
 
-/// Reports a workload that selects a Provisioner although no NodePool is converted from one; returns whether it does.
+/// Reports a workload that selects a Provisioner although no NodePool was converted from one; returns whether the
+/// workload does so.
 fn check_provisioner_name(context: &Context<'_>, workload: &Workload<'_>, report: &mut Report) -> bool {
     let selects = |wanted: &Requirements| {
         wanted
@@ -230,7 +230,8 @@ fn check_placement(context: &Context<'_>, workload: &Workload<'_>, report: &mut 
     );
 }
 
-/// An instance type of the NodePool that meets the workload's requirements and has all its extended resources.
+/// The first instance type of the NodePool that meets the workload's requirements and has all extended resources that
+/// it requests.
 fn first_type<'a>(
     pool: &Pool<'a>,
     workload: &Workload<'_>,
@@ -240,7 +241,7 @@ fn first_type<'a>(
     })
 }
 
-/// Whether the pods could run on a node that Karpenter does not manage. Resource amounts are not compared.
+/// Whether the pods could run on a node that Karpenter does not manage. Amounts of resources are not compared.
 fn fits(workload: &Workload<'_>, node: &Value) -> bool {
     let label = |key: &str| {
         node.pointer("/metadata/labels").and_then(|labels| labels.get(key)).and_then(Value::as_str)
@@ -258,7 +259,8 @@ fn fits(workload: &Workload<'_>, node: &Value) -> bool {
         && workload.extended.iter().all(has_device)
 }
 
-/// Why the closest NodePool does not match: a conflicting label value is closer than an undefined label.
+/// Why the NodePool that comes closest does not match. A NodePool with a conflicting label value counts as closer than
+/// one that does not define the label.
 fn closest_mismatch(context: &Context<'_>, workload: &Workload<'_>) -> String {
     let mut mismatches = context.pools.iter().flat_map(|pool| {
         workload.wanted.iter().filter_map(move |wanted| {

@@ -1,4 +1,4 @@
-//! Tests every rule twice: with a manifest that it reports, and with the same manifest after the fix.
+//! Tests of every rule, once with a manifest that it reports and once with the same manifest after the fix.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
@@ -31,7 +31,7 @@ fn codes(text: &str) -> Vec<&'static str> {
     findings_from(text, None).iter().map(|finding| finding.code.as_str()).collect()
 }
 
-/// The rule reports `wrong` with the field and the reason, and does not report `right`.
+/// Checks that the rule reports `wrong` with the field and the reason, and that it does not report `right`.
 fn check(code: Code, wrong: &str, field: &str, part: &str, right: &str) {
     let findings = findings_from(wrong, None);
     let found = findings.iter().find(|finding| finding.code == code);
@@ -42,7 +42,7 @@ fn check(code: Code, wrong: &str, field: &str, part: &str, right: &str) {
     assert!(!codes(right).contains(&code.as_str()), "{:#?} of {right}", findings_from(right, None));
 }
 
-/// A NodePool with labels, taints and requirements (YAML flow syntax), and `more` lines of its spec.
+/// A NodePool with labels, taints and requirements (in YAML flow syntax), and further lines `more` of its spec.
 fn pool(name: &str, labels: &str, taints: &str, requirements: &str, more: &str) -> String {
     format!(
         "apiVersion: karpenter.sh/v1\nkind: NodePool\nmetadata: {{name: {name}}}\nspec:\n  template:\n    metadata: {{labels: {{{labels}}}}}\n    spec:\n      taints: [{taints}]\n      requirements: [{requirements}]\n      nodeClassRef: {{group: karpenter.k8s.aws, kind: EC2NodeClass, name: default}}\n{more}\n---\n"
@@ -53,7 +53,7 @@ fn family(value: &str) -> String {
     format!("{{key: karpenter.k8s.aws/instance-family, operator: In, values: [{value}]}}")
 }
 
-/// A Deployment with these fields in the pod spec, and these requests.
+/// A Deployment whose pod spec has these fields, and whose container has these requests.
 fn deployment(name: &str, pod: &str, requests: &str) -> String {
     format!(
         "apiVersion: apps/v1\nkind: Deployment\nmetadata: {{name: {name}}}\nspec:\n  selector: {{matchLabels: {{app: {name}}}}}\n  template:\n    metadata: {{labels: {{app: {name}}}}}\n    spec: {{{pod}containers: [{{name: c, image: x, resources: {{requests: {{{requests}}}}}}}]}}\n---\n"
@@ -347,7 +347,7 @@ fn invalid_budget_schedule_is_reported() {
         ))
     };
     let field = "spec.disruption.budgets[1].schedule";
-    // The pattern of the CRD accepts all these schedules.
+    // The CRD's pattern accepts all these schedules.
     for (schedule, part) in [
         ("61 * * * *", "minute"),
         ("0 0 * 13 *", "month"),
@@ -356,7 +356,7 @@ fn invalid_budget_schedule_is_reported() {
     ] {
         check(Code::BudgetUnreadable, &with(schedule, ""), field, part, &with("1 * * * *", ""));
     }
-    // Budgets apply to the drift of static NodePools too.
+    // Budgets apply to the drift of static NodePools as well.
     let fixed = "\n  replicas: 2";
     check(
         Code::BudgetUnreadable,

@@ -1,9 +1,9 @@
-//! Parses a schedule into one bit set per field.
+//! Parses a cron schedule into one bit set per field.
 
 use super::{CalendarFields, ScheduleKind};
 use crate::duration::parse_go_duration;
 
-/// Why a string is not a schedule.
+/// Why a string is not a cron schedule.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CronError {
     #[error(
@@ -62,7 +62,7 @@ const DAY_OF_WEEK: FieldRange = FieldRange {
     value_names: &[("sun", 0), ("mon", 1), ("tue", 2), ("wed", 3), ("thu", 4), ("fri", 5), ("sat", 6)],
 };
 
-/// Allowed values of one field, and whether a part of it is an unrestricted star.
+/// The allowed values of one cron field, and whether a part of the field is an unrestricted star.
 struct FieldBits {
     bits: u64,
     star: bool,
@@ -97,7 +97,7 @@ fn parse_every(text: &str) -> Result<ScheduleKind, CronError> {
     let unknown = || CronError::UnknownDescriptor { text: excerpt(text) };
     let nanos =
         text.strip_prefix("@every ").and_then(|rest| parse_go_duration(rest).ok()).ok_or_else(unknown)?;
-    // Shorter delays count as one second; longer ones are truncated to whole seconds.
+    // A delay below one second counts as one second; longer delays are truncated to whole seconds.
     Ok(ScheduleKind::Every { seconds: (nanos / 1_000_000_000).max(1) })
 }
 
@@ -163,7 +163,7 @@ fn parse_part(part: &str, range: &FieldRange) -> Result<FieldBits, String> {
         None => 1,
     };
     if step_text.is_some() && high.is_none() {
-        // `N/STEP` extends to the end of the field.
+        // `N/STEP` means all values from `N` to the end of the field's range, in steps.
         last = range.max;
     }
     if step > 1 {

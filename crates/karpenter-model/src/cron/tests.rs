@@ -33,13 +33,13 @@ fn next_after_returns_the_next_scheduled_time() {
         ("@hourly", "2026-01-01T00:00:00Z", "2026-01-01T01:00:00Z"),
         ("@every 90m", "2026-01-01T00:00:07Z", "2026-01-01T01:30:07Z"),
         ("@every 10ms", "2026-01-01T00:00:00Z", "2026-01-01T00:00:01Z"),
-        // Both day fields are restricted, so one of them must match. 2026-01-13 is a Tuesday.
+        // Both day fields are restricted, so a day must match one of them. 2026-01-13 is a Tuesday.
         ("0 0 13 * fri", "2026-01-10T00:00:00Z", "2026-01-13T00:00:00Z"),
         ("0 0 13 * fri", "2026-01-13T00:00:00Z", "2026-01-16T00:00:00Z"),
-        // One of the day fields is a star, so both must match.
+        // One of the day fields is a star, so a day must match both.
         ("0 0 13 * *", "2026-01-10T00:00:00Z", "2026-01-13T00:00:00Z"),
         ("0 0 ? * fri", "2026-01-10T00:00:00Z", "2026-01-16T00:00:00Z"),
-        // A star with a step counts as a restriction, except for step 1.
+        // A star with a step counts as a restriction, except with step 1.
         ("0 0 */2 * fri", "2026-01-10T00:00:00Z", "2026-01-11T00:00:00Z"),
         ("0 0 */1 * fri", "2026-01-10T00:00:00Z", "2026-01-16T00:00:00Z"),
         // A star at any position of a list makes the whole field count as a star.
@@ -124,7 +124,7 @@ fn budget_is_active_for_its_duration_after_each_scheduled_time() {
     assert!(budget_is_active(&schedule("@daily"), HOUR, i64::MIN));
 }
 
-/// A random cron field with its values listed.
+/// A random cron field as text, with the list of values that it allows.
 #[derive(Clone, Debug)]
 struct AnyField {
     text: String,
@@ -156,7 +156,7 @@ fn weekday_number(weekday: Weekday) -> i64 {
 }
 
 proptest! {
-    /// The result must equal that of a day-by-day search with another calendar library.
+    /// The result must equal that of a search day by day with another calendar library.
     #[test]
     fn next_scheduled_time_equals_naive_search(
         minute in any_field(0, 59), hour in any_field(0, 23), day in any_field(1, 31), month in any_field(1, 12),

@@ -49,7 +49,7 @@ pub(super) fn parse(text: &str) -> Result<(i128, QuantityFormat), QuantityError>
     let (scale, mut format) = interpret_suffix(suffix).ok_or_else(unknown_suffix)?;
     let magnitude = match scale {
         Scale::PowerOfTen(exponent) => decimal_nanos(whole, fraction, exponent),
-        // A binary quantity that overflows the accumulator is above the cap.
+        // A quantity with a binary suffix that overflows the accumulator is above the cap as well.
         Scale::PowerOfTwo(exponent) => Some(
             binary_nanos(whole, fraction, exponent)
                 .map_or(BINARY_NANOS_MAX, |nanos| nanos.min(BINARY_NANOS_MAX)),
@@ -69,7 +69,7 @@ fn split_digits(text: &str) -> (&str, &str) {
     text.split_at(end)
 }
 
-/// Limits the length of quoted input in error messages.
+/// Shortens input that an error message quotes.
 fn excerpt(text: &str) -> String {
     const CHARACTERS_MAX: usize = 60;
     match text.char_indices().nth(CHARACTERS_MAX) {
@@ -105,10 +105,10 @@ fn interpret_suffix(suffix: &str) -> Option<(Scale, QuantityFormat)> {
     Some(known)
 }
 
-/// `whole.fraction × 10^exponent` in nanounits, rounded up; `None` if it does not fit.
+/// Computes `whole.fraction × 10^exponent` in nanounits, rounded up; `None` if the result does not fit.
 ///
-/// Only the decimal point is moved, without arithmetic: the digits left of its new position are the nanounits, and a
-/// non-zero digit right of it rounds up.
+/// This needs no arithmetic, because only the decimal point moves: the digits left of its new position are the
+/// nanounits, and a non-zero digit right of it rounds up.
 fn decimal_nanos(whole: &str, fraction: &str, exponent: i64) -> Option<u128> {
     let point = i128::from(exponent) + 9 + whole.len() as i128;
     let mut nanos: u128 = 0;
@@ -130,15 +130,15 @@ fn decimal_nanos(whole: &str, fraction: &str, exponent: i64) -> Option<u128> {
     nanos.checked_add(u128::from(round_up))
 }
 
-/// `whole.fraction × 2^exponent` in nanounits, rounded up; `None` if it does not fit.
+/// Computes `whole.fraction × 2^exponent` in nanounits, rounded up; `None` if the result does not fit.
 fn binary_nanos(whole: &str, fraction: &str, exponent: u32) -> Option<u128> {
     let multiplier = NANOS_PER_UNIT.unsigned_abs() << exponent;
     let mut units: u128 = 0;
     for digit in whole.bytes().map(|byte| u128::from(byte - b'0')) {
         units = units.checked_mul(10)?.checked_add(digit)?;
     }
-    // Horner's rule from the last digit. Rounding down in every step gives the total rounded down; a remainder in any
-    // step means that the exact product is not an integer.
+    // Horner's rule from the last digit. Rounding down in every step gives the total rounded down. If any step has a
+    // remainder, the exact product is not an integer, and the result is rounded up.
     let mut part: u128 = 0;
     let mut round_up = false;
     for digit in fraction.bytes().rev().map(|byte| u128::from(byte - b'0')) {

@@ -1,8 +1,9 @@
-//! Splits a packing problem into independent blocks: pods that can never share a node, for example of
-//! different teams with their own NodePools, architectures or zones.
+//! Splits a packing problem into independent blocks. Pods of different blocks can never share a node, for example
+//! because teams have their own NodePools, architectures or zones.
 //!
-//! Each block is relaxed and packed separately. As one linear program they would have more rows than the work units
-//! allow, and an inexact solution for one block would lower the bound of all.
+//! The relaxation of each block is solved separately, and each block is packed separately. One linear program for all
+//! blocks would have more rows than the work units allow, and an inexact solution for one block would lower the bound
+//! of all.
 
 use super::knapsack::{PodCounts, Scratch};
 use super::pack::ColumnUse;
@@ -10,20 +11,22 @@ use super::relaxation::{Effort, Hint, Relaxation, relax_from};
 use super::resources::resource_prices;
 use super::shapes::{NodeKind, Row};
 
-/// Rows and node kinds, by index, that are independent of all other blocks.
+/// The indexes of the rows (groups of equal pods) and node kinds (instance types of a NodePool) of one block. No other
+/// block contains any of them.
 pub(crate) struct Block {
     pub(crate) rows: Vec<usize>,
     pub(crate) kinds: Vec<usize>,
 }
 
 impl Block {
-    /// The rows and node kinds of the block.
+    /// The groups of equal pods and instance types of the block.
     pub(crate) fn of(&self, rows: &[Row], kinds: &[NodeKind]) -> (Vec<Row>, Vec<NodeKind>) {
         let own_rows = self.rows.iter().map(|row| rows[*row].clone()).collect();
         (own_rows, self.kinds.iter().map(|kind| kinds[*kind].clone()).collect())
     }
 
-    /// The columns that belong to the block, with the block's own row and kind indexes.
+    /// The columns (sets of pods for one node) that belong to this block, renumbered: groups of equal pods and instance
+    /// types get their index within the block.
     pub(crate) fn columns(&self, columns: &[ColumnUse]) -> Vec<ColumnUse> {
         let own = |(kind, pod_counts, amount): &ColumnUse| {
             let (kind, pod_counts) = self.own(*kind, pod_counts)?;
@@ -32,7 +35,8 @@ impl Block {
         columns.iter().filter_map(own).collect()
     }
 
-    /// A column with the block's own indexes; `None` if it belongs to another block.
+    /// One column (set of pods for one node), renumbered to the indexes within the block; `None` if the column belongs
+    /// to another block.
     fn own(&self, kind: usize, pod_counts: &PodCounts) -> Option<(usize, PodCounts)> {
         let own_row = |row: u32| self.rows.binary_search(&(row as usize)).ok().map(|row| row as u32);
         let kind = self.kinds.binary_search(&kind).ok()?;
@@ -46,14 +50,15 @@ impl Block {
         Hint { duals: self.rows.iter().map(|row| hint.duals[*row]).collect(), columns: columns.collect() }
     }
 
-    /// The pods of a column with the row indexes of the whole problem.
+    /// The pods of a column (set of pods for one node), where each row (group of equal pods) is identified by its index
+    /// in the whole problem instead of that in the block.
     pub(crate) fn widened(&self, mut pod_counts: PodCounts) -> PodCounts {
         pod_counts.iter_mut().for_each(|(row, _)| *row = self.rows[*row as usize] as u32);
         pod_counts
     }
 }
 
-/// Like [`relax_from`], block by block.
+/// Solves the relaxation of each block with [`relax_from`] and joins the results.
 pub(crate) fn relax_blocks(
     rows: &[Row],
     kinds: &[NodeKind],
@@ -63,7 +68,8 @@ pub(crate) fn relax_blocks(
     relax_blocks_from(rows, kinds, effort, None, scratch)
 }
 
-/// Like [`relax_blocks`], starting from a hint.
+/// Like [`relax_blocks`], but starts from `hint`: dual prices and columns (sets of pods for one node) that are already
+/// known.
 pub(crate) fn relax_blocks_from(
     rows: &[Row],
     kinds: &[NodeKind],
@@ -87,7 +93,7 @@ pub(crate) fn relax_blocks_from(
     let work_start = scratch.work;
     let mut rows_so_far = 0;
     for block in blocks {
-        // Work units that earlier blocks did not use are available to later ones.
+        // Work units that earlier blocks did not use are added to the share of later blocks.
         rows_so_far += block.rows.len() as u64;
         let work_end = work_start + effort.work_max * rows_so_far / rows.len() as u64;
         let effort = Effort { work_max: work_end.saturating_sub(scratch.work), ..effort };
@@ -108,11 +114,12 @@ pub(crate) fn relax_blocks_from(
     Some(whole)
 }
 
-/// The blocks in the order of their first rows. A row that no kind accepts is a block of its own.
+/// The blocks, ordered by their first group of equal pods (row). If no instance type accepts a row, the row is a block
+/// by itself.
 pub(crate) fn blocks(rows: &[Row], kinds: &[NodeKind]) -> Vec<Block> {
     let demands = rows.iter().map(|row| row.demand + 1).max().unwrap_or(0);
-    // Union-find over demands: for each demand, one that shares a node kind with it and has no larger number, or the
-    // demand itself.
+    // Union-find over demands (requirements on labels and taints). Each demand points to a demand with a lower number
+    // that some instance type satisfies as well, or to itself.
     let mut first: Vec<usize> = (0..demands).collect();
     let mut is_simulating = vec![false; demands];
     rows.iter().for_each(|row| is_simulating[row.demand] = true);
@@ -178,7 +185,8 @@ mod tests {
     #[test]
     fn rows_connected_by_kinds_form_one_block() {
         let rows = [row(1, 4, 1), row(1, 0, 1), row(2, 2, 1), row(1, 1, 1)];
-        // No row has the fourth demand, so the kind that accepts it connects no blocks.
+        // No row has the fourth demand (constraints on labels and taints), so a node kind that satisfies it does not
+        // connect two blocks.
         let kinds =
             [kind(4, 1.0, &[0, 2]), kind(4, 1.0, &[3, 4]), kind(4, 1.0, &[1, 2, 3]), kind(4, 1.0, &[3])];
         let found: Vec<_> =
@@ -199,7 +207,8 @@ mod tests {
         assert!((whole.lower_bound - first.lower_bound - second.lower_bound).abs() < 1e-9);
         assert!((whole.objective - first.objective - second.objective).abs() < 1e-9);
         assert_eq!(whole.duals, [first.duals[0], second.duals[0], first.duals[1], second.duals[1]]);
-        // Every column holds pods that its kind accepts, and all columns together cover every pod.
+        // Every column (set of pods for one node) holds pods that its instance type accepts, and all columns together
+        // cover every pod.
         let mut held = vec![0.0; rows.len()];
         for (kind, pod_counts, amount) in &whole.columns {
             for (row, count) in pod_counts {
@@ -210,7 +219,7 @@ mod tests {
         for (held, row) in held.iter().zip(&rows) {
             assert!(*held >= f64::from(row.count) - 1e-6, "{held} of {}", row.count);
         }
-        // The four rows together exceed `rows_max`.
+        // The four rows (groups of equal pods) together are more than `rows_max`.
         let as_one = relax(&rows, &kinds, EFFORT, &mut Scratch::default()).unwrap();
         assert!(as_one.columns.is_empty() && as_one.lower_bound < whole.lower_bound);
     }

@@ -1,8 +1,9 @@
-//! A lower bound: a price that no valid fleet for the placed pods can go below.
+//! Computes a lower bound: a price that no valid fleet for the placed pods can go below.
 //!
-//! The bound also holds for fleets with other zones, other NodePools, and other pods on existing nodes. The only
-//! constraints are resources, labels, taints, required anti-affinity between equal pods, the limits of hard hostname
-//! spreads (`limits`), and how even these spreads are (`hosts`). So it holds for plans of both modes.
+//! The bound holds for fleets with other zones, with other NodePools, and with other pods on existing nodes as well.
+//! Its linear program has only these constraints: resources, labels, taints, required anti-affinity between equal pods,
+//! the limits of hard hostname spreads (`limits`), and how evenly these spreads must distribute pods (`hosts`). So it
+//! holds for plans of compat mode and of cost mode.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,7 +20,8 @@ use crate::bits::Bits;
 use crate::ledger::Ledger;
 use crate::states::ReqId;
 
-/// The lower bound for the pods that the ledger has placed.
+/// A lower bound for the price of new nodes for the pods that the ledger has placed, some of which may be on existing
+/// nodes.
 pub(crate) fn lower_bound(ledger: &mut Ledger, effort: Effort, scratch: &mut Scratch) -> f64 {
     if ledger.claims.is_empty() || ledger.prepared.dimensions.len() > DIMENSIONS_MAX {
         return 0.0;
@@ -41,7 +43,8 @@ pub(crate) fn lower_bound(ledger: &mut Ledger, effort: Effort, scratch: &mut Scr
     hosts::lower_bound(ledger, &items, &counted, &everywhere, &node_kinds, &known, effort, scratch)
 }
 
-/// The result of the relaxation without hostname spreads, as input for the bound with them.
+/// Packs the relaxation without hostname spreads into the form that the bound with hostname spreads (`hosts`) starts
+/// from.
 fn known(relaxed: &Relaxation, bound: f64) -> hosts::KnownBound<'_> {
     hosts::KnownBound {
         bound,
@@ -50,7 +53,7 @@ fn known(relaxed: &Relaxation, bound: f64) -> hosts::KnownBound<'_> {
     }
 }
 
-/// The lower bound if some of the pods may be placed on existing nodes.
+/// The lower bound if some of the pods may run on existing nodes, which cost nothing.
 fn with_existing_nodes(
     rows: &[Row],
     kinds: &[NodeKind],
@@ -58,7 +61,7 @@ fn with_existing_nodes(
     relaxed: &Relaxation,
     scratch: &mut Scratch,
 ) -> f64 {
-    // Pods on existing nodes cost nothing. So the highest value, at the dual prices, of pods that fit on existing nodes
+    // Pods on existing nodes cost nothing. So the largest value, in dual prices, of the pods that fit on existing nodes
     // is subtracted from the bound.
     let resource_values: Vec<f64> =
         rows.iter().map(|row| knapsack::weigh(&relaxed.resource_prices, &row.requests)).collect();
@@ -74,9 +77,9 @@ fn with_existing_nodes(
         .fold(0.0, f64::max)
 }
 
-/// A lower bound for all pending pods on new nodes, and a dual price per class, at which no column is worth
-/// more than its node. Classes that no NodePool accepts have the price 0. The bound includes hostname
-/// spreads, the dual prices do not.
+/// A lower bound for new nodes for all pending pods, and a dual price per class of pods. At these prices, no set of
+/// pods that fits on a node is worth more than the node costs. Classes that no NodePool accepts have the price 0. The
+/// bound accounts for hostname spreads; the dual prices do not.
 pub(crate) fn class_prices(
     ledger: &mut Ledger,
     fleet: &Problem,
@@ -106,8 +109,8 @@ pub(crate) fn class_prices(
     (bound, prices)
 }
 
-/// The objective of the relaxation for all pending pods. Columns that would lower it may be missing, so it is
-/// no bound.
+/// The objective of the relaxation for all pending pods. It is not a lower bound, because columns (sets of pods for one
+/// node) that would lower it may not have been found.
 pub(crate) fn estimate(
     ledger: &mut Ledger,
     fleet: &Problem,
@@ -118,7 +121,8 @@ pub(crate) fn estimate(
         return None;
     }
     let Waiting { rows, kinds, .. } = waiting(ledger, fleet);
-    // With limits per node an estimate would take too long.
+    // With limits on pods per node, an estimate would take too long. So if there are many groups of equal pods, those
+    // that differ only in these limits are merged.
     let rows = if rows.len() > ROWS_MANY { merge_equal_rows(&rows).0 } else { rows };
     Some(blocks::relax_blocks(&rows, &kinds, effort, scratch)?.estimate)
 }
@@ -128,7 +132,7 @@ struct Waiting {
     items: Vec<Item>,
     counted: Counted,
     rows: Vec<Row>,
-    /// Indexes of the items of each row.
+    /// For each row (group of equal pods): the indexes of its items.
     behind: Vec<Vec<usize>>,
     kinds: Vec<NodeKind>,
 }
@@ -137,7 +141,8 @@ fn waiting(ledger: &mut Ledger, fleet: &Problem) -> Waiting {
     let everywhere = all_templates(ledger);
     let mut counts: BTreeMap<usize, u32> = BTreeMap::new();
     for run in &ledger.classes.queue {
-        // The last level of relaxation has the fewest constraints, so it is used for the bound.
+        // The last variant of a class has all preferences dropped and so the fewest constraints; the bound must hold
+        // for it.
         *counts.entry(ledger.classes.classes[run.class].variants.end - 1).or_insert(0) += run.count;
     }
     let items = items_of(ledger, counts.into_iter().map(|(variant, count)| (variant, 0, count)).collect());
@@ -155,23 +160,24 @@ fn waiting(ledger: &mut Ledger, fleet: &Problem) -> Waiting {
     Waiting { items, counted, rows, behind, kinds }
 }
 
-/// Dual prices of the rows, and the lower bound.
+/// Solves the relaxation; returns the dual price of each group of equal pods, and the lower bound.
 fn relaxed(rows: &[Row], kinds: &[NodeKind], effort: Effort, scratch: &mut Scratch) -> Option<Relaxation> {
     let with_limits = blocks::relax_blocks(rows, kinds, effort, scratch)?;
-    // There are fewer merged rows, so their program is often solved closer to its optimum than the program with limits.
+    // Merging groups of equal pods without regard to their limits per node gives a smaller linear program, which is
+    // often solved closer to its optimum than the program with limits. The higher of the two bounds is used.
     let without = merged(rows, kinds, effort, scratch).map(|merged| merged.for_original_rows());
     let is_better = |without: &Relaxation| without.lower_bound > with_limits.lower_bound;
     Some(without.filter(is_better).unwrap_or(with_limits))
 }
 
-/// With more rows than this, the dual prices are imprecise.
+/// Dual prices become imprecise if there are more rows (groups of equal pods) than this.
 const ROWS_MANY: usize = 64;
 
-/// The relaxation of merged rows, as if nodes could hold any number of each row; `None` where merging does
-/// not help.
+/// The relaxation after merging groups of equal pods (rows) that differ only in how many of their pods a node may hold,
+/// as if there were no such limit; `None` if merging does not reduce the number of rows enough.
 ///
-/// Deployments whose pods exclude each other are separate rows that differ only in their limits per node. A
-/// bound without these limits is also a bound with them.
+/// Deployments whose pods exclude each other are separate groups of equal pods that differ only in this limit. A lower
+/// bound without the limits is a lower bound with them as well.
 pub(crate) fn merged_relaxation(
     rows: &[Row],
     kinds: &[NodeKind],
@@ -181,7 +187,7 @@ pub(crate) fn merged_relaxation(
     if rows.len() <= ROWS_MANY { None } else { merged(rows, kinds, effort, scratch) }
 }
 
-/// Like [`merged_relaxation`], for any number of rows.
+/// Like [`merged_relaxation`], but for any number of groups of equal pods.
 fn merged(
     rows: &[Row],
     kinds: &[NodeKind],
@@ -195,21 +201,22 @@ fn merged(
     let (merge_equal_rows, of_fewer) = merge_equal_rows(&fewer);
     let first = blocks::relax_blocks(&merge_equal_rows, kinds, effort, scratch)?;
     let hint = hint(&first, &fewer, &of_fewer);
-    // Proofs ignore the limits per node, so a second proof, for the rows without limits, would give the same result.
+    // Proofs ignore limits per node, so a proof for the merged groups of equal pods (rows) would only repeat the result
+    // of the proof for the original rows.
     let effort = Effort { proofs: 0, ..effort };
     let mut relaxed = blocks::relax_blocks_from(&fewer, kinds, effort, Some(hint), scratch)?;
     relaxed.lower_bound = relaxed.lower_bound.max(first.lower_bound);
     Some(MergedRelaxation { relaxed, of_row })
 }
 
-/// Merges rows that differ only in their limits per node; returns the merged rows and the merged row of each
-/// row. Rows without a limit are merged separately. The limit of a merged row is the sum of the limits of its
-/// rows.
+/// Merges groups of equal pods (rows) that differ only in how many of their pods a node may hold. Returns the merged
+/// rows, and the index of the merged row for each row. Rows without such a limit are merged separately from rows with
+/// one. The limit of a merged row is the sum of the limits of its rows.
 fn merge_limited_rows(rows: &[Row]) -> (Vec<Row>, Vec<usize>) {
     let mut index: BTreeMap<(Vector, usize, bool), usize> = BTreeMap::new();
     let mut fewer: Vec<Row> = Vec::new();
-    // The limit of a merged row includes the limit of an exclusion group once, however many rows of the group are
-    // merged.
+    // Groups of equal pods (rows) of one exclusion group share one limit, so a merged row adds this limit once for the
+    // whole group.
     let mut excluded: BTreeMap<(usize, u16), u32> = BTreeMap::new();
     let of_row: Vec<usize> = rows
         .iter()
@@ -238,7 +245,7 @@ fn merge_limited_rows(rows: &[Row]) -> (Vec<Row>, Vec<usize>) {
     (fewer, of_row)
 }
 
-/// Like [`merge_limited_rows`], but rows with and without a limit are merged too.
+/// Like [`merge_limited_rows`], but also merges groups of equal pods (rows) that have a limit with rows that have none.
 fn merge_equal_rows(rows: &[Row]) -> (Vec<Row>, Vec<usize>) {
     let mut index: BTreeMap<(Vector, usize), usize> = BTreeMap::new();
     let mut fewer: Vec<Row> = Vec::new();
@@ -256,14 +263,16 @@ fn merge_equal_rows(rows: &[Row]) -> (Vec<Row>, Vec<usize>) {
     (fewer, of_row)
 }
 
-/// A hint for `rows` from a relaxation of rows that [`merge_equal_rows`] merged: the same dual prices, and three
-/// versions of each column: with as many limited pods as possible, with none, and in proportion to the numbers of pods.
+/// Turns a relaxation of groups of equal pods (rows) that [`merge_equal_rows`] merged into a hint for the original
+/// rows. The dual prices are copied. Each column (set of pods for one node) becomes three: with as many pods as
+/// possible of the rows that have a limit, with none of them, and in proportion to the numbers of pods.
 fn hint(relaxed: &Relaxation, rows: &[Row], of_row: &[usize]) -> Hint {
     let mut behind: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
     for (row, merge_equal_rows) in of_row.iter().enumerate() {
         behind.entry(*merge_equal_rows).or_default().push(row);
     }
-    // Limited rows come first, so that columns hold as many limited pods as possible.
+    // Limited groups of equal pods come first, so that columns (sets of pods for one node) hold as many limited pods as
+    // possible.
     behind.values_mut().for_each(|members| members.sort_by_key(|row| rows[*row].cap));
     let split = |pod_counts: &PodCounts, limited_share: &dyn Fn(f64) -> f64| -> PodCounts {
         let mut split = PodCounts::new();
@@ -310,7 +319,7 @@ fn placed_items(ledger: &mut Ledger) -> Vec<Item> {
     items_of(ledger, placed)
 }
 
-/// Items for (variant, volume alternative, count).
+/// Converts (variant, volume alternative, count) entries to items (groups of interchangeable pods).
 fn items_of(ledger: &mut Ledger, pods: Vec<(usize, u8, u32)>) -> Vec<Item> {
     let mut merged: BTreeMap<(usize, u8, ReqId), u32> = BTreeMap::new();
     for (variant, alternative, count) in pods {
@@ -338,7 +347,8 @@ fn items_of(ledger: &mut Ledger, pods: Vec<(usize, u8, u32)>) -> Vec<Item> {
         .collect()
 }
 
-/// Existing nodes with free capacity, as kinds that accept every demand. The price is not used.
+/// Existing nodes with free capacity, as instance types that accept every demand (constraints on labels and taints).
+/// The price is not used.
 fn node_kinds(ledger: &Ledger, demands: usize) -> Vec<NodeKind> {
     let mut all = Bits::empty(demands);
     (0..demands).for_each(|demand| all.insert(demand));
@@ -376,7 +386,8 @@ mod tests {
             row(1, 0, 4, 2, None),
             row(1, 1, 7, 1, None),
             row(1, 0, 9, many, None),
-            // A node holds at most two pods of both rows together, and at most one pod of the first row.
+            // A node holds at most two pods of both groups of equal pods (rows) together, and at most one pod of the
+            // first row.
             row(1, 0, 2, 1, Some((0, 2))),
             row(1, 0, 2, many, Some((0, 2))),
         ];

@@ -30,8 +30,9 @@ fn amounts(cpu: i64, memory: i64, gpu: i64) -> [i64; DIMENSIONS_MAX] {
     amounts
 }
 
-/// One to three rows with up to four pods each, two to four kinds; some pods need GPUs, have limits per node
-/// or exclude each other, and some kinds serve only the first demand.
+/// One to three groups of equal pods with up to four pods each, two to four instance types; some pods need GPUs, have
+/// limits per node or exclude each other, and some instance types serve only the first demand (constraints on labels
+/// and taints).
 fn small() -> impl Strategy<Value = Small> {
     let row = (1..9_i64, 1..9_i64, 0..3_i64, 1..5_u32, 0..6_u32, 0..2_usize);
     let kind = (4..17_i64, 4..17_i64, 0..5_i64, 1..40_u32, any::<bool>());
@@ -51,14 +52,14 @@ fn small() -> impl Strategy<Value = Small> {
         };
         let rows = rows.into_iter().map(row).collect();
         let mut kinds: Vec<NodeKind> = kinds.into_iter().map(kind).collect();
-        // Every pod fits on this node kind.
+        // Every pod fits on this instance type.
         kinds.push(kind((16, 16, 4, 45, true)));
         Small { rows, kinds }
     })
 }
 
 impl Small {
-    /// All sets of pods that one node of a kind may hold.
+    /// Lists every set of pods that fits on one node of an instance type.
     fn columns(&self, kind: &NodeKind) -> Vec<Vec<u32>> {
         let mut columns = vec![vec![0; self.rows.len()]];
         for (number, row) in self.rows.iter().enumerate() {
@@ -143,7 +144,7 @@ proptest! {
         prop_assert!(relaxed.lower_bound <= optimum, "relaxation {} {optimum}", relaxed.lower_bound);
         prop_assert!(relaxed.lower_bound >= boxed.lower_bound * 0.98);
         prop_assert!(relaxed.lower_bound <= relaxed.objective + 1e-9);
-        // Every column must be a valid node.
+        // The pods of every column (set of pods for one node) must fit on one node of its instance type.
         for (kind, pod_counts, amount) in &relaxed.columns {
             let mut column = vec![0; rows.len()];
             pod_counts.iter().for_each(|(row, count)| column[*row as usize] = *count);

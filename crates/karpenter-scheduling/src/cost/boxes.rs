@@ -1,11 +1,12 @@
-//! The box relaxation: nodes may be fractional and pods divisible, but a node holds no more pods of a row than would
-//! fit on it as whole pods without pods of other rows.
+//! The box relaxation: a linear program with fractional nodes and divisible pods, in which a node holds at most as many
+//! pods of a row (group of equal pods) as would fit as whole pods on an otherwise empty node.
 //!
-//! The box relaxation accounts for pods that do not fit on a kind, for limits per node, and for resources such as GPUs
-//! of which a node has few units. It ignores only capacity that remains unused because whole pods of several rows do
-//! not fill a node exactly. If node kinds differ in more than size, its bound is far above that of the resource
-//! relaxation, and its dual prices are near those of the program with whole pods. It is solved by column generation;
-//! its pricing problem is solved exactly (`fractional`), so that every round proves a bound.
+//! Compared with the resource relaxation, it accounts for pods that do not fit on an instance type, for limits per
+//! node, and for resources such as GPUs of which a node has few units. What it ignores is capacity that stays unused
+//! because whole pods of several groups of equal pods do not fill a node exactly. If instance types differ in more than
+//! size, its bound is far above that of the resource relaxation, and its dual prices are near those of the program with
+//! whole pods. It is solved by column generation; the pricing problem is solved exactly (`fractional`), so every round
+//! proves a lower bound.
 
 use std::ops::Range;
 
@@ -15,22 +16,24 @@ use super::shapes::{NodeKind, Row};
 use super::simplex::{Column, Master};
 use super::smoothing::Smoothing;
 
-/// Column generation ends when the objective is within this factor of the bound.
+/// Column generation ends when the objective is at most this multiple of the lower bound.
 const CONVERGED_RATIO: f64 = 1.0005;
-/// A column improves the objective if its value is above its price by this factor.
+/// A column (the pods of one node) improves the objective if its value at the dual prices is above its price by this
+/// factor.
 const PAYS_RATIO: f64 = 1.0 + 1e-6;
-/// The weight of the best dual prices. It is high, because the rounds start from dual prices of the resource
-/// relaxation, which are far from those of the box relaxation.
+/// Each round prices columns (sets of pods for one node) at a mix of the current dual prices and those of the best
+/// bound; this is the range of the weight of the latter. It is high, because the first dual prices come from the
+/// resource relaxation and differ much from those of the box relaxation.
 const SMOOTHING: Range<f64> = 0.8..0.95;
 
 pub(crate) struct BoxRelaxation {
-    /// Dual prices at which no node is worth more than its price, even with divisible pods.
+    /// Dual prices at which no node, even filled with divisible pods, is worth more than its price.
     pub(crate) duals: Vec<f64>,
     pub(crate) lower_bound: f64,
 }
 
-/// Solves the box relaxation from approximate dual prices and one column per row. Uses at most `work_max`
-/// work units.
+/// Solves the box relaxation with at most `work_max` work units, starting from approximate dual prices and one column
+/// (set of pods for one node) per group of equal pods.
 pub(crate) fn relax(
     rows: &[Row],
     kinds: &[NodeKind],

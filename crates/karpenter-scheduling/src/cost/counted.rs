@@ -1,24 +1,26 @@
-//! The pricing problem with whole pods, for nodes that are full with few pods: a depth-first search with bounds
-//! from tables that count one resource exactly.
+//! The pricing problem with whole pods: which pods on one node have the highest total value (dual prices)? This variant
+//! is for nodes that few pods fill. It is a depth-first search; tables that track one resource exactly give upper
+//! bounds for the rest of the node.
 //!
-//! The table has an entry for every position in the rows and every amount of the counted resource (in steps): the
-//! highest value of whole pods of the rows from that position on, with the other resources charged at their prices. If
-//! few pods fill a node, most unused capacity is of one resource, which the bound of a fractional node does not account
-//! for. One table counts cpu and another memory; the lower of the two bounds is used.
+//! A table has one entry per position in the list of candidates (groups of equal pods) and per free amount of the
+//! tracked resource, in steps. The entry is the highest value of whole pods of the candidates from that position on,
+//! minus the price of the other resources that they request. One table tracks cpu, another memory; the lower of the two
+//! bounds is used. The reason: if few pods fill a node, most unused capacity is of one resource, and the bound with
+//! divisible pods (`fractional`) does not account for it.
 
 use super::knapsack::{Exclusions, PodCounts, Scratch, copies, take, weigh};
 use super::pricing::{Priced, Pricing};
 use super::shapes::{DIMENSIONS_MAX, NodeKind, Row, Vector};
 
-/// The maximum number of steps of the counted resource.
+/// The tables divide a node's cpu or memory into at most this many steps.
 const STEPS_MAX: i64 = 512;
-/// Resources of which a node has at most this many units (such as GPUs) are counted in the tables too.
+/// If a node has at most this many units of a further resource (such as GPUs), the tables track it as well.
 const UNITS_MAX: i64 = 16;
-/// Resources from this dimension on may have few units; cpu, memory and pods come first.
+/// The index of the first resource that may have few units; the indexes before it are cpu, memory and pods.
 const FIRST_UNIT_DIMENSION: usize = 3;
-/// Above this many copies on one node, the number of copies is unbounded in the table.
+/// If more pods of a group fit on one node than this, the table does not limit how many of them it counts.
 const COPIES_COUNTED_MAX: u32 = 3;
-/// Covers rounding errors of the tables.
+/// The tables store `f32`; bounds are multiplied by this factor to cover the rounding errors.
 const ROUNDING: f64 = 1.0 + 1e-5;
 
 struct Candidate {
@@ -29,7 +31,8 @@ struct Candidate {
 }
 
 impl Pricing<'_> {
-    /// A depth-first search with counted resources.
+    /// Depth-first search for the most valuable pods of one node, with the bounds of the tables; it visits at most
+    /// `nodes` search nodes.
     pub(super) fn search_counted(&self, nodes: u64, scratch: &mut Scratch) -> Priced {
         let mut priced = self.unsearched();
         let bound = priced.at_most;
@@ -39,13 +42,14 @@ impl Pricing<'_> {
         let prices = self.node.resource_prices(self.scaled);
         let candidate = |(row, most, _): (u32, f64, f64)| {
             let (requests, value) = (self.rows[row as usize].requests, self.values[row as usize]);
-            // A node with a pod whose reduced value is lower has a bound below the target, so such pods are left out.
+            // If a node holds a pod with a lower reduced value (value minus the price of its requests), the node's
+            // value cannot reach the target, so such pods are left out.
             let reduced = value - weigh(&prices, &requests);
             let is_wanted = value > 0.0 && reduced >= self.target - bound;
             is_wanted.then_some(Candidate { row, value, requests, most: most as u32 })
         };
         let mut candidates: Vec<Candidate> = self.node.boxes().filter_map(candidate).collect();
-        // Pods with a high value are tried first; small pods fill the remaining capacity.
+        // Pods with a high value are tried first, and pods with a low value fill the remaining capacity.
         candidates.sort_by(|a, b| b.value.total_cmp(&a.value).then(a.row.cmp(&b.row)));
         let mut buffers = std::mem::take(&mut scratch.tables);
         let mut tables: Vec<Table> = Vec::new();
@@ -87,13 +91,13 @@ struct Table {
     counted: usize,
     step: i64,
     width: usize,
-    /// The resource with few units, and the units of the node.
+    /// The resource of which the node has few units (such as GPUs), and the number of these units.
     units: Option<(usize, usize)>,
     /// Entries per candidate.
     size: usize,
-    /// The prices of the other resources.
+    /// The prices of the resources that the table does not track; 0 for those that it does.
     prices: [f64; DIMENSIONS_MAX],
-    /// By position of the first candidate, then by units, then by steps.
+    /// The table: the highest value by position of the first candidate, then by units, then by steps.
     best: Vec<f32>,
 }
 
@@ -115,7 +119,7 @@ impl Table {
             prices[dimension] = 0.0;
         }
         let free = kind.free[counted].max(0);
-        // Amounts are rounded down to steps, so that a bound in steps is also a bound for exact amounts.
+        // Amounts are rounded down to steps, so the bound holds for exact amounts as well.
         let step = (free / STEPS_MAX).max(1);
         let width = (free / step) as usize + 1;
         let size = width * units.map_or(1, |(_, units)| units + 1);
@@ -178,13 +182,13 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    /// An upper bound for the pods of the candidates from `position` on.
+    /// An upper bound for the value of pods of the candidates from `position` on that fit into the capacity `left`.
     fn bound(&self, position: usize, left: &Vector) -> f64 {
         self.tables.iter().map(|table| table.bound(position, left)).fold(f64::MAX, f64::min)
     }
 
     fn descend(&mut self, mut position: usize, left: Vector, value: f64) {
-        // Rows of which no pod fits are skipped without counting a search node.
+        // Candidates of which no pod fits are skipped without counting a search node.
         let most = loop {
             let Some(candidate) = self.candidates.get(position) else {
                 if value > self.best * (1.0 + 1e-9) {

@@ -1,21 +1,24 @@
-//! Diving: rounds the relaxation step by step. Each step fixes the whole part of every column, rounds up
-//! columns that are nearly whole, and solves the relaxation again for the remaining pods.
+//! Diving: rounds the relaxation step by step. Each step fixes the whole part of every column (set of pods for one
+//! node; if it is used by 2.3 nodes, two are fixed), rounds up columns that are nearly whole, and solves the relaxation
+//! again for the remaining pods.
 //!
-//! Rounding all columns at once leaves pods without a node: the relaxation had placed them on fractions of nodes.
-//! Solving again packs these pods together. A dive stops when its work units are used up.
+//! If all columns (sets of pods for one node) were rounded at once, many pods would be left without a node, because the
+//! relaxation had placed them on fractions of nodes. Solving the relaxation again packs these pods with each other. A
+//! dive stops when its work units are used up.
 
 use super::knapsack::PodCounts;
 use super::pack::{Bin, ColumnUse, Packer};
 use super::relaxation::{Effort, Hint, relax_from};
 use super::shapes::Row;
 
-/// The effort of solving the relaxation in one step; it is small, because few pods remain.
+/// The effort of solving the relaxation again in one step; it is small, because few pods remain.
 const STEP: Effort =
     Effort { rounds: 30, search_nodes: 100, rows_max: usize::MAX, work_max: 200_000, box_work: 0, proofs: 0 };
 
 impl Packer<'_> {
-    /// Packs all rows, starting from the columns of the relaxation. A column is rounded up if its fraction is at least
-    /// `nearly_whole`, because solving again would save less than rounding wastes. `None` if no packing is found.
+    /// Packs all rows (groups of equal pods), starting from the columns (sets of pods for one node) of the relaxation.
+    /// A column is rounded up if its fraction is at least `nearly_whole`; below that, solving again saves more than
+    /// rounding up wastes. `None` if no packing is found.
     pub(super) fn dive(
         &mut self,
         columns: &[ColumnUse],
@@ -60,8 +63,8 @@ impl Packer<'_> {
         }
     }
 
-    /// Fixes the whole part of every column, and one more node if it is nearly whole. Returns whether any
-    /// node was fixed.
+    /// Fixes the whole part of every column (set of pods for one node), plus one node if the remaining fraction is at
+    /// least `nearly_whole`. Returns whether any node was fixed.
     fn take_whole(
         &mut self,
         columns: &[ColumnUse],
@@ -85,7 +88,8 @@ impl Packer<'_> {
         any
     }
 
-    /// Fixes one node with the remaining pods of a column; other pods fill its free capacity.
+    /// Fixes one node of a column (set of pods for one node) with those of its pods that are not placed yet; other pods
+    /// fill its free capacity.
     fn take_clipped(
         &mut self,
         kind: usize,
@@ -110,8 +114,8 @@ impl Packer<'_> {
     }
 }
 
-/// The starting point of the relaxation of the remaining pods: the dual prices so far, and the remaining pods of every
-/// column. `numbers` has the rows that remain.
+/// The start for the relaxation of the remaining pods: the last dual prices, and every column (set of pods for one
+/// node) reduced to remaining pods. `numbers` maps a group of equal pods (row) to its index among the rows that remain.
 fn hint(duals: &[f64], columns: &[ColumnUse], remaining: &[u32], numbers: &[u32]) -> Hint {
     let clipped = |(kind, pod_counts, _): &ColumnUse| {
         let left = pod_counts.iter().filter_map(|(row, count)| {

@@ -1,5 +1,6 @@
-//! Farley's bound: a lower bound from any dual prices. If no column is worth more than `ratio` times its
-//! price, then the value of all pods divided by `ratio` is a lower bound.
+//! Farley's bound turns any dual prices into a lower bound. If no column (the pods of one node) is worth more than
+//! `ratio` times its node's price, then the value of all pods divided by `ratio` is a lower bound for the price of any
+//! fleet.
 
 use super::fractional::{FractionalNode, Scaled};
 use super::knapsack::{self, Scratch};
@@ -7,8 +8,8 @@ use super::orders::shared_orders;
 use super::pricing::Pricing;
 use super::shapes::{DIMENSIONS_MAX, NodeKind, Row};
 
-/// Farley's bound: the value of all pods at these dual prices, divided by the highest ratio of value to price
-/// of any kind.
+/// Farley's bound: the value of all pods at these dual prices, divided by the highest ratio of value to price over all
+/// instance types.
 pub(crate) fn farley_bound(
     rows: &[Row],
     kinds: &[NodeKind],
@@ -22,7 +23,7 @@ pub(crate) fn farley_bound(
     if worst <= 0.0 { 0.0 } else { total / worst }
 }
 
-/// An upper bound for the ratio of value to price of every column, at these dual prices.
+/// An upper bound, at these dual prices, for the ratio of value to price of every column (set of pods for one node).
 pub(crate) fn max_value_ratio(
     rows: &[Row],
     kinds: &[NodeKind],
@@ -34,8 +35,8 @@ pub(crate) fn max_value_ratio(
     max_value_ratio_with(0.0, rows, kinds, duals, resource_values, exact_nodes, scratch)
 }
 
-/// Like [`max_value_ratio`], if every node also holds pods of the value `held`, for which capacity is already
-/// deducted.
+/// Like [`max_value_ratio`], but every node already holds pods worth `held`, whose requests are already deducted from
+/// its capacity.
 pub(crate) fn max_value_ratio_with(
     held: f64,
     rows: &[Row],
@@ -55,7 +56,7 @@ pub(crate) fn max_value_ratio_with(
         })
         .collect();
     scratch.work += (rows.len() * kinds.len() * 3) as u64;
-    // Only kinds whose bound exceeds the current maximum need a tighter bound.
+    // The costlier second bound is computed only for instance types whose first bound exceeds the highest ratio so far.
     cheap.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
     let scaled = Scaled::new(rows, kinds);
     let mut worst: f64 = 0.0;

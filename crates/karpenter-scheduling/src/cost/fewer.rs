@@ -1,9 +1,10 @@
-//! Selects the fleet with the fewest nodes among fleets of almost the same price.
+//! Selects, among fleets of almost the same price, the fleet with the fewest nodes.
 //!
-//! Each planning run adds a charge to the price of every node; the larger the charge, the fewer nodes the cheapest
-//! fleet has. A fleet is kept if its price without the charge is within the tolerance. With the charge `tolerance ×
-//! price / nodes` that always holds, because a fleet can avoid at most the charges of all nodes, which add up to the
-//! tolerance. Larger charges are tried as long as the resulting fleets are within the tolerance.
+//! The pods are planned again with a charge added to the price of every node: the larger the charge, the fewer nodes
+//! the cheapest fleet has. The result is used if its price without the charge is within the tolerance. A charge of
+//! `tolerance × price / nodes` always meets the tolerance, because even avoiding all nodes would save no more than the
+//! charges of all nodes, which add up to the tolerance. Larger charges are tried as long as the results stay within the
+//! tolerance.
 
 use karpenter_model::problem::EFFORT_DEFAULT;
 
@@ -11,32 +12,34 @@ use super::{Fleet, Scratch, claims_price, feasible, repack_tiers};
 use crate::bits::Bits;
 use crate::ledger::Ledger;
 
-/// The first charge, as a multiple of `tolerance × price / nodes`.
+/// The charge of the first run is this multiple of `tolerance × price / nodes`.
 const FIRST_CHARGE: f64 = 4.0;
-/// If a charge gives too few or too many nodes, the next one is multiplied or divided by this.
+/// If the result is within the tolerance, the next charge is multiplied by this factor; if it is not, the charge is
+/// divided by it.
 const CHARGE_STEP: f64 = 4.0;
-/// The maximum number of planning runs.
+/// The maximum number of planning runs with a charge.
 const RUNS_MAX: usize = 3;
-/// Problems with more classes of pods are not planned again, because a planning run would take too long.
+/// If the problem has more classes of pods than this, no run with a charge is made, because it would take too long.
 const CLASSES_MAX: usize = 64;
-/// The effort of a run is below the default, so that each run is one relaxation and one quick packing.
+/// The effort is just below the default, so that each run solves one relaxation and makes one quick packing.
 const EFFORT: u64 = EFFORT_DEFAULT - 1;
-/// If the incumbent is within this factor of the lower bound, so is the fleet that replaces it.
+/// If the price of the incumbent is at most this multiple of the lower bound, the fleet that replaces it must be as
+/// well.
 const NEAR_BOUND: f64 = 1.01;
-/// Sums of the same prices in another order differ by less than this factor.
+/// The sum of the same prices in another order may differ by less than this factor, which is rounding.
 const ROUNDING: f64 = 1.0 + 1e-12;
 
-/// The fleet to compare with, and what others may cost.
+/// The fleet that was found without a charge, and the prices that limit a replacement.
 pub(super) struct Incumbent {
     pub(super) price: f64,
     pub(super) nodes: usize,
     pub(super) lower_bound: f64,
-    /// No fleet may cost more than the plan of compat mode.
+    /// The price of the plan of compat mode; no fleet may cost more.
     pub(super) price_max: f64,
 }
 
 impl Incumbent {
-    /// The highest price at which a fleet with fewer nodes is preferred.
+    /// The highest price at which a fleet with fewer nodes replaces the incumbent.
     pub(super) fn limit(&self, tolerance: f64) -> f64 {
         let limit = (self.price * (1.0 + tolerance)).min(self.price_max);
         let near = self.lower_bound * NEAR_BOUND;
@@ -44,7 +47,8 @@ impl Incumbent {
     }
 }
 
-/// The fleet with the fewest nodes that was found within the tolerance, if it has fewer than the incumbent.
+/// Of all fleets found within the tolerance, the one with the fewest nodes; `None` if none has fewer nodes than the
+/// incumbent.
 pub(super) fn find(
     ledger: &mut Ledger,
     tiers: &[Bits],
@@ -77,8 +81,8 @@ pub(super) fn find(
         }
         match (is_within, is_shrinking) {
             (true, false) => charge *= CHARGE_STEP,
-            // The next larger charge gave a fleet outside the tolerance; a charge in between would rarely give fewer
-            // nodes.
+            // The next larger charge already gave a fleet outside the tolerance; a charge in between would rarely give
+            // fewer nodes.
             (true, true) => break,
             (false, _) if best.is_some() => break,
             (false, _) => {

@@ -1,19 +1,20 @@
-//! The fractional pricing problem of one node kind: the most valuable pods of one node if pods are divisible,
-//! but each row has at most as many pods on the node as whole pods of this row alone would fit (its box).
+//! The pricing problem of one instance type with divisible pods: which pods have the highest total value on one node?
+//! Each row (group of equal pods) may have at most as many pods on the node as whole pods of that row alone would fit;
+//! this limit is the row's box.
 //!
-//! It is a linear program with as many rows as resources and is solved by the simplex method for bounded
-//! variables, starting from the basis of the last call. Its dual prices give an upper bound for every column
-//! of the kind, exact up to rounding errors.
+//! The pricing problem is a linear program with one constraint per resource, solved by the simplex method for bounded
+//! variables, starting from the basis of the last call. Its dual prices give an upper bound for the value of every
+//! column (the whole pods of one node), exact up to rounding errors.
 
 use super::knapsack::copies;
 use super::shapes::{DIMENSIONS_MAX, NodeKind, Row};
 
-/// A reduced value below this share of the node's price counts as zero.
+/// A reduced value (a pod's value minus the price of its requests) below this share of the node's price counts as zero.
 const TOLERANCE: f64 = 1e-7;
-/// Steps below this count as zero.
+/// A simplex step smaller than this counts as zero.
 const EPSILON: f64 = 1e-10;
 
-/// The requests of rows as shares of a node, so that all resources have one scale.
+/// The requests of each group of equal pods as shares of a node's capacity, so that all resources have the same scale.
 pub(crate) struct Scaled {
     scale: [f64; DIMENSIONS_MAX],
     requests: Vec<[f64; DIMENSIONS_MAX]>,
@@ -46,18 +47,19 @@ enum Level {
     Basic,
 }
 
-/// One node of a kind with its current basis.
+/// The linear program for one node of an instance type, with its current simplex basis.
 pub(crate) struct FractionalNode {
-    /// The rows of which at least one pod fits, and the maximum number of pods of each.
+    /// The groups of equal pods of which at least one pod fits, and how many pods of each fit.
     rows: Vec<(u32, f64)>,
-    /// The state of each variable: by position in `rows`, followed by one slack variable per resource.
+    /// The state of each variable (basic, or at one of its limits): first the groups of equal pods in the order of
+    /// `rows`, then one slack variable per resource.
     levels: Vec<Level>,
     free: [f64; DIMENSIONS_MAX],
     price: f64,
     basis: [usize; DIMENSIONS_MAX],
     inverse: [[f64; DIMENSIONS_MAX]; DIMENSIONS_MAX],
     amounts: [f64; DIMENSIONS_MAX],
-    /// The price of a share of each resource.
+    /// The price of the full capacity of each resource; a request pays in proportion to its share.
     prices: [f64; DIMENSIONS_MAX],
 }
 
@@ -87,7 +89,7 @@ impl FractionalNode {
         node
     }
 
-    /// Starts from the empty node.
+    /// Resets the basis to the empty node.
     fn reset(&mut self) {
         self.inverse = [[0.0; DIMENSIONS_MAX]; DIMENSIONS_MAX];
         self.levels.fill(Level::Lower);
@@ -99,7 +101,8 @@ impl FractionalNode {
         self.amounts = self.free;
     }
 
-    /// Solves the program at these values. Returns an upper bound for the value of every column.
+    /// Solves the program at these pod values. Returns an upper bound for the value of every column (set of whole pods
+    /// on the node).
     pub(crate) fn solve(&mut self, scaled: &Scaled, values: &[f64], work: &mut u64) -> f64 {
         if !self.refactor(scaled) {
             self.reset();
@@ -115,8 +118,8 @@ impl FractionalNode {
         self.bound(scaled, values)
     }
 
-    /// An upper bound for the value of every column, at the resource prices of the last solution. It holds for any
-    /// values.
+    /// An upper bound for the value of every column (set of pods for one node). It is computed from the resource prices
+    /// of the last solution and holds for any pod values.
     pub(crate) fn bound(&self, scaled: &Scaled, values: &[f64]) -> f64 {
         let prices = self.prices.map(|price| price.max(0.0));
         let of_rows: f64 = self
@@ -130,12 +133,13 @@ impl FractionalNode {
         (dot(&prices, &self.free) + of_rows) * (1.0 + 1e-9)
     }
 
-    /// The price of one unit of each resource.
+    /// The price of one unit (millicore, byte) of each resource.
     pub(crate) fn resource_prices(&self, scaled: &Scaled) -> [f64; DIMENSIONS_MAX] {
         std::array::from_fn(|dimension| self.prices[dimension].max(0.0) * scaled.scale[dimension])
     }
 
-    /// The rows that fit: (row, most pods, pods of the solution).
+    /// The groups of equal pods (rows) that fit on the node: (row, maximum number of pods, number of pods in the
+    /// solution).
     pub(crate) fn boxes(&self) -> impl Iterator<Item = (u32, f64, f64)> {
         self.rows.iter().enumerate().map(|(position, (row, most))| {
             let amount = match self.levels[position] {
@@ -150,7 +154,7 @@ impl FractionalNode {
         })
     }
 
-    /// The pods of the solution.
+    /// The pods that the solution places on the node, as (group of equal pods, possibly fractional number).
     pub(crate) fn pods(&self) -> Vec<(u32, f64)> {
         let pods = self.boxes().map(|(row, _, amount)| (row, amount));
         pods.filter(|(_, amount)| *amount > 1e-9).collect()
@@ -167,7 +171,7 @@ impl FractionalNode {
         }
     }
 
-    /// The variable whose change promises the largest gain, and whether it grows.
+    /// The variable whose change promises the largest gain, and whether it increases.
     fn entering(&self, scaled: &Scaled, values: &[f64]) -> Option<(usize, bool)> {
         let mut best: Option<(usize, bool)> = None;
         let mut most = TOLERANCE * self.price;
@@ -212,7 +216,8 @@ impl FractionalNode {
         let column = self.column(scaled, entering);
         let sign = if grows { 1.0 } else { -1.0 };
         let direction = self.inverse.map(|line| sign * dot(&line, &column));
-        // The step until the variable reaches its other limit, or until a basic variable reaches one of its limits.
+        // The length of the step: until the variable reaches its other limit, or until a basic variable reaches a
+        // limit.
         let mut step = self.limit(entering);
         let mut leaving: Option<(usize, Level)> = None;
         for (position, change) in direction.iter().enumerate() {
@@ -250,7 +255,8 @@ impl FractionalNode {
         self.inverse[position] = line;
     }
 
-    /// Computes the inverse and the amounts from the basis. False if the basis is singular or infeasible.
+    /// Computes the basis inverse and the values of the variables from the basis. Returns false if the basis is
+    /// singular or infeasible.
     fn refactor(&mut self, scaled: &Scaled) -> bool {
         const WIDTH: usize = 2 * DIMENSIONS_MAX;
         let mut work = [[0.0; WIDTH]; DIMENSIONS_MAX];

@@ -1,9 +1,11 @@
-//! Column generation for the relaxation with whole pods.
+//! Column generation for the relaxation with whole pods: solves the linear program with few columns (each the pods of
+//! one node) and adds columns that lower its cost.
 //!
-//! Every round solves the pricing problem of all node kinds, at dual prices between those of the master problem and the
-//! best ones so far. If the best fractional node of a kind has less value than its price, the kind has no column that
-//! improves the objective (`fractional`). The other kinds are searched (`pricing`), and the columns that are found
-//! enter the master problem.
+//! Every round solves the pricing problem of all node kinds: which pods of one node are worth more than the node costs?
+//! It uses dual prices between those of the linear program with the current columns (the master problem) and those of
+//! the best bound. If even with divisible pods (`fractional`) the best node of a kind is worth less than its price, no
+//! column of that kind lowers the cost. The other kinds are searched (`pricing`), and the columns found enter the
+//! master problem.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -17,46 +19,52 @@ use super::shapes::{NodeKind, Row, representatives};
 use super::simplex::{Column, Master};
 use super::smoothing::Smoothing;
 
-/// A column improves the objective if its value is above its price by this factor.
+/// A column (set of pods for one node) lowers the cost if the value of its pods exceeds its node's price by this
+/// factor.
 const PAYS_RATIO: f64 = 1.0001;
-/// Columns with at least this value per price at the first dual prices are likely in the solution.
+/// At the start, columns (sets of pods for one node) whose value is at least this share of their price, at the first
+/// dual prices, are added, because they are likely in the solution.
 const START_RATIO: f64 = 0.5;
-/// Column generation ends when the objective is within this factor of the bound.
+/// Column generation ends when the objective is at most this multiple of the lower bound.
 const CONVERGED_RATIO: f64 = 1.0002;
-/// Search nodes per kind and round at first.
+/// The initial number of search nodes per instance type and round.
 const SEARCH_NODES: u64 = 60;
-/// The maximum length of a search, as a multiple of the search nodes of the effort.
+/// A search visits at most this multiple of the effort's `search_nodes`.
 const LONG_SEARCH_FACTOR: u64 = 4;
-/// When no column that improves the objective is found, the number of search nodes is multiplied by this.
+/// If a round finds no column (set of pods for one node) that lowers the cost, the number of search nodes is multiplied
+/// by this factor.
 const SEARCH_NODES_FACTOR: u64 = 6;
 const SMOOTHING: Range<f64> = 0.5..0.8;
 
 /// The result of column generation.
 pub(crate) struct Generated {
     pub(crate) duals: Vec<f64>,
-    /// The dual prices of the best known bound; they oscillate less than those of the master problem.
+    /// The dual prices that gave the best bound; they change less from round to round than those of the master problem.
     pub(crate) center: Vec<f64>,
     pub(crate) lower_bound: f64,
     pub(crate) objective: f64,
     pub(crate) columns: Vec<(usize, PodCounts, f64)>,
-    /// Whether the searches found that no column is missing.
+    /// Whether the searches were exhaustive and found no further column (set of pods for one node) that lowers the
+    /// cost.
     pub(crate) is_solved: bool,
 }
 
-/// The result of solving the pricing problem of all kinds.
+/// The result of one round of pricing over all instance types.
 struct PricedKinds {
-    /// An upper bound for the ratio of value to price of any column; `MAX` if not all kinds were priced.
+    /// An upper bound for the ratio of value to price of any column (set of pods for one node); `f64::MAX` if some
+    /// instance types were not priced.
     at_most: f64,
-    /// The highest ratio of value to price of a column that was found; 0 if none was found.
+    /// The highest ratio of value to price among the columns (sets of pods for one node) found; 0 if no column was
+    /// found.
     best: f64,
-    /// Whether there is a column that was not known.
+    /// Whether a column (set of pods for one node) was found that is not yet in the pool.
     has_new: bool,
 }
 
 pub(crate) struct Generation<'a> {
     rows: &'a [Row],
     kinds: &'a [NodeKind],
-    /// The kinds that are priced: representatives of all others.
+    /// The instance types that are priced; each represents similar instance types that are not.
     priced: Vec<u32>,
     demand: Vec<f64>,
     scaled: Scaled,
@@ -67,12 +75,13 @@ pub(crate) struct Generation<'a> {
     pool: Vec<Column>,
     effort: Effort,
     search_nodes: u64,
-    /// Whether kinds for which a search finds nothing are searched with counted resources.
+    /// Whether an instance type for which the first search finds nothing is searched again with tables (`counted`).
     is_counting: bool,
 }
 
 impl<'a> Generation<'a> {
-    /// Starts from columns with one row each; the tag of a column is its kind.
+    /// Starts the master problem from one column (set of pods for one node) per group of equal pods (row), which holds
+    /// only pods of that row. The tag of a column is the index of its instance type.
     pub(crate) fn new(
         rows: &'a [Row],
         kinds: &'a [NodeKind],
@@ -105,7 +114,7 @@ impl<'a> Generation<'a> {
         }
     }
 
-    /// Adds a column to the pool unless it is known.
+    /// Adds a column (set of pods for one node) to the pool unless the pool has it already.
     pub(crate) fn add_column(&mut self, kind: usize, mut pod_counts: PodCounts) -> bool {
         pod_counts.sort_unstable();
         if pod_counts.is_empty() || !self.known.insert((kind, pod_counts.clone())) {
@@ -118,7 +127,8 @@ impl<'a> Generation<'a> {
         true
     }
 
-    /// Adds the best column of every kind that is worth more than its price times `ratio`.
+    /// Adds, for every instance type, the best column (set of pods for one node) whose pods are worth more than its
+    /// price times `ratio`.
     fn price_kinds(&mut self, values: &[f64], ratio: f64, scratch: &mut Scratch) -> PricedKinds {
         let mut priced_kinds = PricedKinds { at_most: 0.0, best: 0.0, has_new: false };
         for position in 0..self.priced.len() {
@@ -160,8 +170,8 @@ impl<'a> Generation<'a> {
         self.master.optimise(&self.pool, &mut scratch.work)
     }
 
-    /// Generates columns, starting at these dual prices, until no column improves the objective or the work units are
-    /// used up.
+    /// Generates columns (sets of pods for one node), starting at the dual prices `center`, until no column lowers the
+    /// cost or the work units are used up.
     pub(crate) fn run(mut self, mut center: Vec<f64>, lower_bound: f64, scratch: &mut Scratch) -> Generated {
         let work_end = scratch.work + self.effort.work_max;
         let mut bound = lower_bound;
@@ -179,7 +189,9 @@ impl<'a> Generation<'a> {
             let priced = self.price_kinds(&values, PAYS_RATIO, scratch);
             let total = self.total(&values);
             bound = bound.max(total / priced.at_most.max(PAYS_RATIO));
-            // The center of the smoothing follows the best column found. The proved bound improves in few rounds only.
+            // The center moves to the dual prices with the highest estimated bound: their total value divided by the
+            // ratio of the best column (set of pods for one node) found. The proved bound is not used for this, because
+            // it improves in few rounds only.
             let found_ratio = priced.best.max(1.0);
             let has_improved = total / found_ratio > center_total;
             if has_improved {
@@ -192,8 +204,8 @@ impl<'a> Generation<'a> {
                     is_solved = !priced.has_new;
                     break;
                 }
-                // A longer search finds columns of higher value at the same prices, so the best prices so far are
-                // dropped.
+                // A longer search finds columns (sets of pods for one node) of higher value at the same dual prices, so
+                // the comparison of dual prices starts over.
                 center_total = 0.0;
             }
             smoothing.adapt(pivots > 0, has_improved);
@@ -209,7 +221,7 @@ impl<'a> Generation<'a> {
         }
     }
 
-    /// Makes the searches longer; false if they are already as long as the effort allows.
+    /// Increases the number of search nodes; returns false if the effort allows no more.
     fn search_longer(&mut self) -> bool {
         let most = self.effort.search_nodes * LONG_SEARCH_FACTOR;
         if self.search_nodes >= most {
@@ -222,7 +234,8 @@ impl<'a> Generation<'a> {
         true
     }
 
-    /// The columns in the current solution.
+    /// The columns (sets of pods for one node) in the current solution of the master problem, as (instance type, pods,
+    /// number of nodes).
     fn solution(&self) -> Vec<(usize, PodCounts, f64)> {
         let used = self.master.solution().filter(|(column, _)| column.tag != u32::MAX);
         let used = used.map(|(column, amount)| {
@@ -232,8 +245,8 @@ impl<'a> Generation<'a> {
         used.collect()
     }
 
-    /// Raises the bound as far as exact pricing of cpu and memory proves it (`grid`), and adds the columns that
-    /// violate it.
+    /// Raises the bound as far as exact pricing by cpu and memory (`grid`) proves it, and adds the columns (sets of
+    /// pods for one node) that exact pricing finds.
     fn prove_bound(&mut self, bound: f64, scratch: &mut Scratch) -> f64 {
         let mut best = bound;
         let mut center: Option<Vec<f64>> = None;
@@ -242,8 +255,8 @@ impl<'a> Generation<'a> {
                 break;
             }
             let duals = self.duals();
-            // Dual prices oscillate, so every second attempt uses the mean of the current dual prices and the best ones
-            // so far.
+            // Dual prices oscillate, so every second attempt uses the mean of the current dual prices and those of the
+            // best bound.
             let (values, is_exact) = match center.take() {
                 Some(center) => {
                     (duals.iter().zip(&center).map(|(dual, center)| 0.5 * (dual + center)).collect(), false)
@@ -259,7 +272,8 @@ impl<'a> Generation<'a> {
             }
             let mut has_new = false;
             for (kind, mut pod_counts) in found {
-                // The grid ignores the number of pods, so the number is limited here.
+                // The grid does not know how many pods a group of equal pods has, so the count is cut to that number
+                // here.
                 pod_counts
                     .iter_mut()
                     .for_each(|(row, count)| *count = (*count).min(self.rows[*row as usize].count));

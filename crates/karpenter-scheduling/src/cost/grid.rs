@@ -1,22 +1,24 @@
-//! Solves the pricing problem for all node kinds at once by dynamic programming: for every amount of cpu and
-//! memory in steps, the most valuable pods that fit.
+//! Solves the pricing problem (which pods of one node have the highest value at the dual prices?) for all instance
+//! types at once by dynamic programming: for every amount of cpu and memory, in steps, it computes the most valuable
+//! pods that fit.
 //!
-//! This method is about a thousand times slower than a bounded search, but exact up to the step size. It proves lower
-//! bounds at high effort. Limits per node and resources beyond cpu and memory are ignored.
+//! Dynamic programming is about a thousand times slower than a bounded search, but exact up to the step size. It proves
+//! lower bounds at high effort. Limits per node and resources other than cpu and memory are ignored.
 
 use super::knapsack::{PodCounts, take};
 use super::shapes::{NodeKind, Row};
 use crate::bits::Bits;
 
-/// The maximum number of steps of cpu and of memory.
+/// The maximum number of steps of cpu, and of memory.
 const STEPS_MAX: [i64; 2] = [1_024, 8_192];
-/// The maximum of cells times rows; memory gets larger steps above it.
+/// The maximum product of table cells and rows (groups of equal pods); above it, memory is divided into fewer, larger
+/// steps.
 const WORK_MAX: i64 = 300_000_000;
-/// Factor that covers rounding errors of the sums.
+/// Bounds are multiplied by this factor to cover rounding errors of the sums.
 const ROUNDING: f64 = 1.0 + 1e-5;
 
-/// The maximum over all kinds of value divided by price, and a column for every kind whose value exceeds its
-/// price.
+/// The maximum over all instance types of value divided by price, and, for every instance type whose best value exceeds
+/// its price, the column (set of pods for one node) with that value.
 pub(crate) fn columns(rows: &[Row], values: &[f64], kinds: &[NodeKind]) -> (f64, Vec<(usize, PodCounts)>) {
     let mut groups: Vec<(&Bits, Vec<usize>)> = Vec::new();
     for (index, kind) in kinds.iter().enumerate() {
@@ -43,7 +45,8 @@ pub(crate) fn columns(rows: &[Row], values: &[f64], kinds: &[NodeKind]) -> (f64,
     (max_ratio, found)
 }
 
-/// A row in steps, rounded down: a bound in steps also holds for exact amounts.
+/// A group of equal pods with its requests in steps. They are rounded down, so that an upper bound in steps holds for
+/// exact amounts as well.
 struct GridRow {
     row: u32,
     value: f32,
@@ -54,7 +57,7 @@ struct Grid {
     step: [i64; 2],
     count: [usize; 2],
     grid_rows: Vec<GridRow>,
-    /// By cpu step, then by memory step.
+    /// The highest value for each amount of cpu (outer index) and memory (inner index), in steps.
     best: Vec<f32>,
 }
 
@@ -103,7 +106,7 @@ impl Grid {
         for grid_row in &self.grid_rows {
             let [cpu, memory] = grid_row.size;
             if cpu == 0 && memory == 0 {
-                // The requests are smaller than one step, so as many pods as any node holds are added on top.
+                // If a pod requests less than one step, as many pods as fit on any node are added to every entry.
                 let requests = &rows[grid_row.row as usize].requests;
                 let most = members
                     .iter()
@@ -140,8 +143,8 @@ impl Grid {
         f64::from(self.best[cpu * self.count[1] + memory])
     }
 
-    /// The column behind the value of a kind, reduced to pods that really fit. It may hold more pods of a row
-    /// than exist.
+    /// The pods that give the value of an instance type, reduced to those that really fit. The column (set of pods for
+    /// one node) may hold more pods of a group of equal pods than exist.
     fn column(&self, rows: &[Row], values: &[f64], kind: &NodeKind) -> Option<PodCounts> {
         let [mut cpu, mut memory] = self.at(kind);
         let mut pod_counts = PodCounts::new();
@@ -220,7 +223,7 @@ mod tests {
     fn column_has_whole_pods_that_its_kind_accepts() {
         let rows = [row(7, 10, 0), row(5, 10, 0), row(16, 10, 1)];
         let values = [7.0, 5.0, 100.0];
-        // 5 + 5 + 5 is the highest value that fits; no kind here accepts the third row.
+        // 5 + 5 + 5 is the highest value that fits; no instance type here accepts the third group of equal pods.
         let (max_ratio, found) = columns(&rows, &values, &[kind(16, 1_000, 10.0, &[0])]);
         assert!((max_ratio - 1.5).abs() < 1e-3, "{max_ratio}");
         assert_eq!(found, [(0, vec![(1, 3)])]);
@@ -239,7 +242,8 @@ mod tests {
         let rows = [row(3_001, 300_007, 0), row(1_999, 100_003, 0)];
         let values = [3.1, 2.0];
         let (max_ratio, found) = columns(&rows, &values, &[kind(32_000, 2_000_003, 20.0, &[0])]);
-        // The best column has two pods of the first row and 13 of the second.
+        // The best column (set of pods for one node) has two pods of the first group of equal pods and 13 of the
+        // second.
         let best = (2.0 * 3.1 + 13.0 * 2.0) / 20.0;
         assert!(max_ratio >= best && max_ratio < best * 1.01, "{max_ratio} {best}");
         for (_, pod_counts) in found {

@@ -1,27 +1,30 @@
-//! Groups of rows with similar requests, for relaxations of many rows: the dual prices of the groups are the
-//! start for those of the rows.
+//! Groups rows (sets of equal pods) with similar requests. If a relaxation has many rows, the dual prices of the groups
+//! are a start for the dual prices of the rows.
 
 use std::collections::BTreeMap;
 
 use super::knapsack::weigh;
 use super::shapes::{DIMENSIONS_MAX, Row};
 
-/// Requests of one group differ by at most this factor at first; it is squared until there are few groups.
+/// At first, requests within one group differ by at most this factor; the factor is squared until few enough groups
+/// remain.
 const SIMILAR_RATIO: f64 = 1.05;
 
 pub(crate) struct Groups {
-    /// One row per group, with the mean requests of its pods.
+    /// One row (group of equal pods) for each set of joined rows, with the mean of the requests of their pods.
     pub(crate) rows: Vec<Row>,
     of_row: Vec<usize>,
 }
 
 impl Groups {
-    /// At most `groups_max` groups, or one per demand, limit and exclusion, and combination of resources.
+    /// Joins rows (groups of equal pods) with similar requests into at most `groups_max` sets, unless more are needed.
+    /// Rows that differ in demand (constraints on labels and taints), limit per node, exclusion or the set of requested
+    /// resources are never joined.
     pub(crate) fn new(rows: &[Row], groups_max: usize) -> Self {
         let mut ratio = SIMILAR_RATIO;
         loop {
             let groups = Self::with_ratio(rows, ratio);
-            // At a factor of a thousand, only rows are left that must not be grouped.
+            // At a factor of a thousand, the groups that remain must not be joined.
             if groups.rows.len() <= groups_max || ratio > 1e3 {
                 return groups;
             }
@@ -63,8 +66,8 @@ impl Groups {
         Self { rows: members.iter().map(mean).collect(), of_row }
     }
 
-    /// The dual price of each row: that of its group, in proportion to the cost of its requests at these resource
-    /// prices.
+    /// The dual price of each row (group of equal pods): the price of the set that it was joined into, multiplied by
+    /// the cost of the row's requests relative to those of the set, at these resource prices.
     pub(crate) fn duals_of_rows(
         &self,
         rows: &[Row],
@@ -97,7 +100,7 @@ mod tests {
         weights[0] = 1.0;
         let duals = groups.duals_of_rows(&rows, &[101.0, 7.0, 5.0], &weights);
         assert_eq!(duals, [100.0, 102.0, 7.0, 5.0]);
-        // Rows with different demands must never be in one group.
+        // Rows (groups of equal pods) with different demands (constraints on labels and taints) must never be joined.
         assert!(Groups::new(&rows, 1).rows.len() > 1);
     }
 }

@@ -1,12 +1,12 @@
-//! The additional part of the lower bound that is due to hostname topology spreads.
+//! The part of the lower bound that is due to hostname topology spreads.
 //!
-//! A node accepts a pod of such a spread only while it then holds at most `maxSkew` more of these pods than
-//! the eligible node with the fewest. So in the end every eligible new node holds between m and m + `maxSkew`
-//! of the pods, for one m. No node holds more than the limit of its NodePool (`limits`). The relaxation is
-//! solved for every possible m; the minimum of its bounds holds for every fleet.
+//! A node accepts a pod of such a spread only if it then holds at most `maxSkew` more of these pods than the eligible
+//! node with the fewest. So at the end there is a number m such that every eligible new node holds between m and m +
+//! `maxSkew` of these pods. No node holds more than the limit of its NodePool (`limits`). The relaxation is solved for
+//! every possible m; the lowest of the resulting bounds holds for every fleet.
 //!
-//! Nodes that may not be eligible can hold any number of the pods here. Spreads that also count pods without this
-//! constraint are ignored, because such pods may be placed on any node.
+//! On nodes that may not be eligible, the relaxation allows any number of these pods. A spread that counts pods which
+//! do not state it is ignored, because such pods may be placed on any node.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,29 +25,30 @@ use crate::bits::Bits;
 use crate::ledger::Ledger;
 use crate::topology::{GroupId, Kind as GroupKind, NodeFilter, keeps_away};
 
-/// The maximum number of spreads for which every m is tried; those that need the most nodes come first.
+/// The bound is computed for at most this many spreads, those that need the most nodes first.
 const LEADERS_MAX: usize = 3;
-/// A bound below this multiple of the known bound is no improvement.
+/// A new bound must be at least this multiple of the known bound to count as an improvement.
 const MIN_IMPROVEMENT_RATIO: f64 = 1.0005;
-/// Rounds of column generation for one m.
+/// The maximum number of column generation rounds for one value of m (the minimum pods per node).
 const ROUNDS: usize = 80;
-/// The maximum number of columns that enter in one round.
+/// The maximum number of columns (sets of pods for one node) that enter in one round.
 const COLUMNS_PER_ROUND_MAX: usize = 24;
-/// The work for all spreads is the work of the other bound divided by this.
+/// The work units for all spreads are those of the relaxation without spreads, divided by this number.
 const WORK_SHARE: u64 = 5;
-/// For m up to this value, every m is solved separately; above it, several values of m are solved together.
+/// Up to this value, the relaxation is solved for each m (minimum pods per node) separately; above it, for ranges of m.
 const SINGLE_MINIMUM_MAX: u32 = 4;
 
-/// The bound without hostname spreads.
+/// The result of the relaxation without hostname spreads.
 pub(crate) struct KnownBound<'a> {
     pub(crate) bound: f64,
-    /// Nodes of the relaxation without spreads; 0 if unknown.
+    /// The number of nodes in the relaxation without spreads; 0 if unknown.
     pub(crate) nodes: f64,
     pub(crate) weights: &'a [f64; DIMENSIONS_MAX],
 }
 
-/// The lower bound for items on new nodes; it is at least `known.bound`. `present` returns the existing nodes with free
-/// capacity as kinds that accept the given number of demands.
+/// The lower bound for new nodes for the items (groups of interchangeable pods); at least `known.bound`. `present`
+/// returns the existing nodes with free capacity as instance types, given the number of demands (constraints on labels
+/// and taints).
 #[expect(clippy::too_many_arguments, reason = "two call sites; the pods, the nodes and the bound so far")]
 pub(crate) fn lower_bound(
     ledger: &mut Ledger,
@@ -111,14 +112,14 @@ pub(crate) fn lower_bound(
     best
 }
 
-/// Kinds whose nodes have the same limits for every spread.
+/// Instance types whose nodes have the same limit for every spread.
 struct CountedKinds {
     kinds: Vec<NodeKind>,
-    /// By spread: the maximum number of its pods on a node.
+    /// For each spread: the maximum number of its pods on one node.
     limits: Vec<u32>,
 }
 
-/// Groups eligible kinds by their limits.
+/// Groups the eligible instance types by their limits.
 fn by_limits(
     ledger: &Ledger,
     spreads: &[Spread],
@@ -138,7 +139,7 @@ fn by_limits(
     all
 }
 
-/// Pods that state a hostname spread which counts exactly these pods.
+/// Pods that state a hostname spread, where the spread counts exactly these pods.
 struct Spread {
     group: GroupId,
     members: Vec<usize>,
@@ -152,7 +153,7 @@ struct Spread {
 #[derive(PartialEq)]
 struct Needs {
     filter: NodeFilter,
-    /// Label keys that the node must have, with any value.
+    /// Label keys that a node must have, with any value, for the spread to count it.
     keys: BTreeSet<usize>,
 }
 
@@ -161,7 +162,8 @@ impl Needs {
         self.filter.is_all() && self.keys.is_empty()
     }
 
-    /// Whether every node of a template, type and offering meets the conditions, whatever pods it holds.
+    /// Whether every node of this NodePool template, instance type and offering meets the conditions, whatever pods it
+    /// holds.
     fn are_met(&self, ledger: &Ledger, template: usize, index: usize, offering: &Offering) -> bool {
         if self.are_none() {
             return true;
@@ -191,7 +193,7 @@ impl Needs {
     }
 }
 
-/// Spreads whose selected pods all state them. No pod is in two of them.
+/// Spreads that count only pods which state them. No pod belongs to two of the returned spreads.
 fn spreads(ledger: &Ledger, items: &[Item]) -> Vec<Spread> {
     let mut by_group: BTreeMap<GroupId, Spread> = BTreeMap::new();
     for (position, item) in items.iter().enumerate() {
@@ -215,7 +217,7 @@ fn spreads(ledger: &Ledger, items: &[Item]) -> Vec<Spread> {
             });
             spread.members.push(position);
             spread.count += item.count;
-            // A node without the label of another hard spread of the pod does not count.
+            // If the pod has another hard spread, nodes without the label of that spread do not count.
             let hard = variant.owned.iter().filter(|other| other.is_required && !other.is_hostname);
             let keys =
                 hard.filter(|other| matches!(other.kind, GroupKind::Spread { .. })).map(|other| other.key);
@@ -244,7 +246,8 @@ fn spreads(ledger: &Ledger, items: &[Item]) -> Vec<Spread> {
     by_group.into_values().collect()
 }
 
-/// Rows for all items, with separate rows for each spread; the second result is the rows of each spread.
+/// Splits all items into rows (groups of equal pods) such that no row mixes two spreads; the second result lists the
+/// rows of each spread.
 fn rows(
     ledger: &Ledger,
     items: &[Item],
@@ -284,14 +287,14 @@ fn rows(
     (all, of_spread)
 }
 
-/// The bound for one spread, the leader.
+/// The inputs of the bound for one spread, called the leader.
 struct SpreadBound<'a> {
     rows: &'a [Row],
     spreads: &'a [Spread],
     leader: usize,
-    /// Kinds whose nodes the leader counts.
+    /// Instance types whose nodes the leader spread counts.
     counting: Vec<CountedKinds>,
-    /// Kinds whose nodes the leader may not count.
+    /// Instance types whose nodes the leader spread may not count.
     others: Vec<NodeKind>,
     present: &'a [NodeKind],
     weights: &'a [f64; DIMENSIONS_MAX],
@@ -299,17 +302,17 @@ struct SpreadBound<'a> {
     work_end: u64,
 }
 
-/// Kinds with the pods that every node holds at least already deducted.
+/// Instance types after the pods that every node holds at least were deducted from their capacity.
 struct KindSet {
     rows: Vec<Row>,
     kinds: Vec<NodeKind>,
     estimate: Vec<u32>,
-    /// (row, count) of the pods that every node holds at least.
+    /// The pods that every node holds at least, as (group of equal pods, count).
     held: PodCounts,
 }
 
 impl SpreadBound<'_> {
-    /// The minimum of the bounds over all m, or `known` if that is higher.
+    /// The minimum of the bounds over all values of m (minimum pods per node), or `known` if that is higher.
     fn lower_bound(&self, known: f64, nodes: f64, scratch: &mut Scratch) -> f64 {
         let leader = &self.spreads[self.leader];
         let row = &self.rows[leader.rows[0] as usize];
@@ -324,8 +327,8 @@ impl SpreadBound<'_> {
             .max()
             .unwrap_or(0);
         let mut least = f64::MAX;
-        // Near the best m of the relaxation without spreads, a spread that does not raise the bound is recognized
-        // first, so the search starts there.
+        // The search starts at the m (pods per node) that the relaxation without spreads has on average. If the spread
+        // does not raise the bound there, it does not raise it at all, and the search ends early.
         let usual = if nodes >= 1.0 { (f64::from(leader.count) / nodes) as u32 } else { 0 };
         let mut open: Vec<(u32, u32)> = Vec::new();
         let mut from = SINGLE_MINIMUM_MAX + 1;
@@ -340,7 +343,7 @@ impl SpreadBound<'_> {
             open.push((usual, usual));
         }
         if !self.others.is_empty() {
-            // The case that no node is eligible.
+            // This is the case that no node is eligible.
             least = least.min(self.solve(None, known, least, scratch));
         }
         while let Some((from, to)) = open.pop() {
@@ -358,9 +361,9 @@ impl SpreadBound<'_> {
         if least == f64::MAX { known } else { least.max(known) }
     }
 
-    /// The minimum and maximum number of nodes, if each holds from `m.0` to `m.1` + `maxSkew` of the leader's pods.
-    /// `None` if no number is possible. The range is unlimited if some nodes are not eligible or some of the pods may
-    /// be on existing nodes.
+    /// The minimum and maximum number of nodes if every node holds between `m.0` and `m.1` + `maxSkew` pods of the
+    /// leader spread; `None` if no number of nodes is possible. The result is the full range if some nodes are not
+    /// eligible, or if some of the pods may be on existing nodes.
     fn nodes(&self, m: (u32, u32)) -> Option<(u32, u32)> {
         if !self.others.is_empty() || !self.present.is_empty() {
             return Some((0, u32::MAX));
@@ -372,8 +375,8 @@ impl SpreadBound<'_> {
         (least <= most).then_some((least, most))
     }
 
-    /// By spread: the minimum and maximum number of its pods on a node, if every node holds from `m.0` to
-    /// `m.1` + `maxSkew` of the leader's pods. `None` if there is no such range.
+    /// For each spread: the minimum and maximum number of its pods on one node, if every node holds between `m.0` and
+    /// `m.1` + `maxSkew` pods of the leader spread. `None` if no number of nodes is possible.
     fn ranges(&self, m: (u32, u32)) -> Option<Vec<(u32, u32)>> {
         let (fewest, most) = self.nodes(m)?;
         let leader = &self.spreads[self.leader];
@@ -383,8 +386,8 @@ impl SpreadBound<'_> {
             } else if fewest == 0 || spread.needs != leader.needs {
                 (0, u32::MAX)
             } else {
-                // The number of pods per node is between m and m + `maxSkew`; this gives the range of m for this
-                // spread.
+                // The mean number of this spread's pods per node lies between its own minimum and that minimum +
+                // `maxSkew`.
                 (
                     spread.count.div_ceil(most).saturating_sub(spread.max_skew),
                     spread.count / fewest + spread.max_skew,
@@ -409,8 +412,8 @@ impl SpreadBound<'_> {
         kind_sets
     }
 
-    /// Eligible kinds with the pods of every spread within its range and limit; `None` if no kind can hold so
-    /// many.
+    /// The eligible instance types with capacity for the minimum pods of every spread already deducted, and groups of
+    /// equal pods limited to the maximum; `None` if no instance type can hold the minimum.
     fn counting_side(&self, counting: &CountedKinds, ranges: &[(u32, u32)]) -> Option<KindSet> {
         let mut rows = self.rows.to_vec();
         let mut held = PodCounts::new();
@@ -443,12 +446,13 @@ impl SpreadBound<'_> {
         (!kinds.is_empty()).then(|| KindSet { rows, estimate: representatives(&kinds), kinds, held })
     }
 
-    /// A lower bound for fleets whose nodes hold these numbers of pods; with `None`, for fleets without
-    /// eligible nodes. The search stops at `enough`, or if the result is near `known`.
+    /// A lower bound for fleets in which every node holds between `m.0` and `m.1` + `maxSkew` pods of the leader
+    /// spread; with `None`, for fleets without eligible nodes. The search stops when the bound reaches `enough`, or
+    /// when the objective falls to about `known`.
     fn solve(&self, m: Option<(u32, u32)>, known: f64, enough: f64, scratch: &mut Scratch) -> f64 {
         let kind_sets = self.kind_sets(m);
         let Some(fallback_prices) = self.fallback_prices(&kind_sets) else {
-            // All pods may be placed on existing nodes.
+            // The pods fit on no new node, but existing nodes may hold all of them.
             return if self.present.is_empty() { f64::MAX } else { known };
         };
         let demand: Vec<f64> = self.rows.iter().map(|row| f64::from(row.count)).collect();
@@ -494,8 +498,8 @@ impl SpreadBound<'_> {
         best.max(self.proven_bound(&kind_sets, &values, self.effort.search_nodes * 4, scratch))
     }
 
-    /// By row: twice the price per pod of nodes that hold only pods of this row and the minimum pods of every node.
-    /// `None` if some row fits nowhere.
+    /// For each group of equal pods (row): twice the price per pod of nodes that hold only pods of this row, in
+    /// addition to the minimum that every node holds. `None` if some row fits on no instance type.
     fn fallback_prices(&self, kind_sets: &[KindSet]) -> Option<Vec<f64>> {
         (0..self.rows.len())
             .map(|index| {
@@ -520,7 +524,8 @@ impl SpreadBound<'_> {
             .collect()
     }
 
-    /// Columns whose value at these dual prices exceeds the price of their node, best first.
+    /// Columns (the pods of one node) whose value at these dual prices exceeds the price of their node, highest ratio
+    /// first.
     fn columns(
         &self,
         kind_sets: &[KindSet],
@@ -575,8 +580,8 @@ impl SpreadBound<'_> {
         found
     }
 
-    /// Farley's bound for the pods on new nodes: their value, divided by the highest ratio of value to price
-    /// of any node.
+    /// Farley's bound for the pods on new nodes: their value at these dual prices, divided by the highest ratio of
+    /// value to price that any node reaches.
     fn proven_bound(
         &self,
         kind_sets: &[KindSet],
@@ -639,12 +644,12 @@ mod tests {
         weights
     }
 
-    /// Kinds whose nodes hold at most `limit` pods of each spread.
+    /// Instance types with the same limit for every spread: at most `limit` of its pods per node.
     fn counting(kinds: &[NodeKind], spreads: usize, limit: u32) -> CountedKinds {
         CountedKinds { kinds: kinds.to_vec(), limits: vec![limit; spreads] }
     }
 
-    /// Computes the bound without an earlier bound.
+    /// Computes the bound without a known bound from an earlier relaxation.
     fn bound(
         rows: &[Row],
         spreads: &[Spread],
@@ -676,8 +681,9 @@ mod tests {
         spread_bound.lower_bound(0.0, 0.0, &mut Scratch::default())
     }
 
-    /// The cheapest fleet for the pods of two rows, in which every eligible node holds from `m` to `m + skew` pods of
-    /// the first row and at most its limit. Tries every column.
+    /// The price of the cheapest fleet for the pods of two groups of equal pods (rows), if every eligible node holds
+    /// between `m` and `m + skew` pods of the first row and at most its limit. Tries every possible set of pods per
+    /// node.
     fn cheapest(rows: &[Row; 2], m: u32, skew: u32, counting: &[CountedKinds], others: &[NodeKind]) -> f64 {
         let (first, second) = (rows[0].count as usize, rows[1].count as usize);
         let mut columns: Vec<(usize, usize, f64)> = Vec::new();
@@ -718,10 +724,10 @@ mod tests {
         let rows = [row(1, 8), row(8, 1)];
         let kinds = [kind(2, 2.0), kind(16, 8.0)];
         let spreads = [spread(0, 8, 1)];
-        // All pods are on one node, which is the only one.
+        // One node holds all pods, so the spread has no other node to compare with.
         assert_eq!(cheapest_of_all(&rows, 1, &[counting(&kinds, 1, u32::MAX)], &[]), 8.0);
         assert!((bound(&rows, &spreads, 0, &kinds, &[]) - 8.0).abs() < 0.01);
-        // Four large pods need two such nodes, with four small pods each.
+        // Each node holds at most two large pods, so four of them need two nodes, each with four small pods.
         let rows = [row(1, 8), row(8, 4)];
         let kinds = [kind(2, 2.0), kind(8, 4.0), kind(9, 4.1)];
         let exact = cheapest_of_all(&rows, 1, &[counting(&kinds, 1, u32::MAX)], &[]);
@@ -740,7 +746,7 @@ mod tests {
             assert_eq!(cheapest_of_all(&rows, 1, &[counting(&kinds, 1, limit)], &[]), price);
             assert!(within(limit) <= price && within(limit) > price * 0.65, "{} {price}", within(limit));
         }
-        // The NodePool with the higher limit gets all pods.
+        // All pods go to the NodePool with the higher limit.
         let pools = || vec![counting(&kinds, 1, 2), counting(&[kind(32, 5.0)], 1, u32::MAX)];
         assert_eq!(cheapest_of_all(&rows, 1, &pools(), &[]), 5.0);
         assert!(bound_within(&rows, &spreads, 0, pools(), &[]) <= 5.0);
@@ -796,8 +802,8 @@ mod tests {
 
     #[test]
     fn number_of_nodes_limits_other_spreads() {
-        // There are twelve pods of each spread, and nodes can hold both: if one spread leads, the other has at most two
-        // pods on a node.
+        // There are twelve pods of each spread, and a node can hold pods of both. If one spread determines the number
+        // of nodes, a node has at most two pods of the other.
         let rows = [row(1, 12), row(1, 12)];
         let kinds = [kind(1, 1.0), kind(24, 12.0)];
         let spreads = [spread(0, 12, 1), spread(1, 12, 1)];
@@ -816,7 +822,7 @@ mod tests {
         assert_eq!(spread_bound.ranges((1, 1)).unwrap(), [(1, 2), (0, 3)]);
         assert_eq!(spread_bound.ranges((3, 4)).unwrap(), [(3, 5), (2, 5)]);
         assert_eq!(spread_bound.ranges((12, 12)).unwrap(), [(12, 13), (11, 13)]);
-        // Neither one node nor two nodes can hold seven to eight pods each.
+        // Seven to eight pods per node are possible neither with one node nor with two.
         assert_eq!(spread_bound.ranges((7, 7)), None);
     }
 }

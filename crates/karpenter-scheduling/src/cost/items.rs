@@ -1,8 +1,9 @@
-//! The items of a repacking: the pods that compat mode put on new nodes. Decisions that the repacking keeps
-//! (relaxation level, volume alternative, zone) become demands on the node.
+//! The items of a repacking: groups of interchangeable pods that compat mode put on new nodes. What the repacking must
+//! not change (relaxation level, volume alternative, zone) becomes part of the requirements that an item adds to a
+//! node.
 //!
-//! Where a constraint counts pods by zone, the zone that compat mode chose is kept, so that repacking cannot
-//! violate a zonal constraint. Hostname constraints become caps per node.
+//! If a constraint counts pods by zone, the zone that compat mode chose is kept, so that repacking cannot violate the
+//! constraint. Hostname constraints become a maximum number of pods per node (`cap`).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,14 +23,15 @@ use crate::topology::{GroupId, Kind as GroupKind};
 pub(crate) struct Item {
     pub(crate) variant: usize,
     pub(crate) alternative: u8,
-    /// All requirements that the pods add to a node, including the zone.
+    /// All requirements that the pods add to a node, including the zone that compat mode chose.
     pub(crate) added: ReqId,
-    /// As `added`, without the zone.
+    /// Like `added`, but without the zone.
     pub(crate) added_without_zone: ReqId,
     pub(crate) count: u32,
 }
 
-/// What pods demand of a node: requirements, and templates whose taints they tolerate.
+/// The constraints of pods on a node: requirements on labels, and the NodePool templates whose taints the pods
+/// tolerate.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Demand {
     pub(crate) added: ReqId,
@@ -38,13 +40,14 @@ pub(crate) struct Demand {
 
 pub(crate) struct Repacking {
     pub(crate) items: Vec<Item>,
-    /// Planned nodes that are not repacked.
+    /// Planned nodes that are not repacked; they keep their pods.
     pub(crate) frozen: Vec<Claim>,
-    /// The positions of the frozen nodes among the planned nodes of the ledger.
+    /// For each frozen node (one that is not repacked): its index in `ledger.claims`.
     pub(crate) frozen_from: Vec<usize>,
 }
 
-/// Splits the planned nodes of some templates into items to repack and frozen nodes.
+/// Splits the planned nodes of some NodePool templates. The pods of nodes that can be repacked become items (groups of
+/// interchangeable pods); the other nodes are returned as frozen.
 pub(crate) fn extract(ledger: &mut Ledger, in_tier: &Bits, reserved: ReservedNodes) -> Repacking {
     let mut merged: BTreeMap<(usize, u8, ReqId, ReqId), u32> = BTreeMap::new();
     let (mut frozen, mut frozen_from) = (Vec::new(), Vec::new());
@@ -80,8 +83,8 @@ pub(crate) fn extract(ledger: &mut Ledger, in_tier: &Bits, reserved: ReservedNod
     Repacking { items, frozen, frozen_from }
 }
 
-/// Whether the node must not be repacked: its pods depend on each other in ways that a maximum per node cannot express,
-/// or the node must keep its reservation or minValues.
+/// Whether the node must not be repacked, because its pods have host ports, volume attachments or hostname affinity, or
+/// because the node must keep its reservation or `minValues`.
 fn cannot_be_repacked(ledger: &Ledger, claim: usize, reserved: ReservedNodes) -> bool {
     let data = &ledger.claims[claim];
     let template = &ledger.prepared.templates[ledger.states.get(data.state).template];
@@ -101,9 +104,9 @@ fn cannot_be_repacked(ledger: &Ledger, claim: usize, reserved: ReservedNodes) ->
         })
 }
 
-/// The requirements that a pod must keep because constraints count it: values of zone-like keys, and the requirements
-/// that decide whether a spread counts its node. The latter are omitted if the pod has the spread itself, because its
-/// own demands ensure them.
+/// The requirements that a pod must keep on another node because topology constraints count it: the values of zone-like
+/// label keys, and the requirements that decide whether a spread counts the node. For a spread that the pod states, the
+/// latter are omitted, because the pod's own requirements ensure them.
 pub(crate) fn pins(ledger: &mut Ledger, variant: usize, state: StateId) -> ReqId {
     let data = &ledger.classes.variants[variant];
     let class = &ledger.classes.classes[data.class];
@@ -137,7 +140,7 @@ pub(crate) fn pins(ledger: &mut Ledger, variant: usize, state: StateId) -> ReqId
     ledger.states.intern(&pins)
 }
 
-/// Numbers demands in order of appearance.
+/// Numbers distinct demands (constraints of pods on labels and taints) in the order in which they are first seen.
 #[derive(Default)]
 pub(crate) struct Demands {
     pub(crate) list: Vec<Demand>,
@@ -163,9 +166,9 @@ pub(crate) fn vector(amounts: &[i64]) -> Vector {
     vector
 }
 
-/// All node kinds that a repacking may use, without NodePools with minValues and sizes that the options
-/// exclude. With `is_flexible`, the capacity of a spot kind is reduced to what alternative instance types
-/// have too.
+/// All node kinds (instance types with offerings of one price) that a repacking may use. NodePools with `minValues` and
+/// instance sizes that the options exclude are left out. With `is_flexible`, the capacity of a spot kind is reduced to
+/// what enough alternative instance types have as well.
 pub(crate) fn kinds(
     ledger: &mut Ledger,
     in_tier: &Bits,
@@ -175,12 +178,13 @@ pub(crate) fn kinds(
     kinds_of(ledger, in_tier, demands, false, is_flexible, &|_, _, _, _| true)
 }
 
-/// All node kinds that can be launched, at their offering price.
+/// All instance types that can be launched; the price is that of the offering alone.
 pub(crate) fn all_kinds(ledger: &mut Ledger, in_tier: &Bits, demands: &[Demand]) -> Vec<NodeKind> {
     kinds_of(ledger, in_tier, demands, true, false, &|_, _, _, _| true)
 }
 
-/// Like [`all_kinds`], for offerings that `only` accepts; its arguments are template, type and offering.
+/// Like [`all_kinds`], restricted to offerings for which `only` returns true; the arguments of `only` are NodePool
+/// template, instance type and offering.
 pub(crate) fn all_kinds_of(
     ledger: &mut Ledger,
     in_tier: &Bits,
@@ -213,7 +217,8 @@ fn kinds_of(
         }
         let Some(base) = ledger.states.base(template) else { continue };
         let size = ledger.prepared.templates[template].types.len();
-        // Per type: (offering, price, demands it serves, is spot).
+        // For each instance type: (offering, price, demands (constraints on labels and taints) that the offering
+        // satisfies, whether it is spot).
         let mut offers: Vec<Vec<(u32, f64, Bits, bool)>> = vec![Vec::new(); size];
         for (number, demand) in demands.iter().enumerate() {
             if !demand.tolerated.contains(template) {
@@ -228,8 +233,8 @@ fn kinds_of(
                         Some((_, _, serves, _)) => serves.insert(number),
                         None => {
                             let flags = types[entry.index].offering_flags[*offer as usize];
-                            // Reservations have few slots. A bound must consider their price; a repacking must not use
-                            // them here.
+                            // A reservation has few slots. A lower bound must consider its price; a repacking uses the
+                            // slots in `slots` instead.
                             if !flags.is_launchable || !all && flags.is_reserved {
                                 continue;
                             }
@@ -273,7 +278,7 @@ fn kinds_of(
             kinds.append(&mut kept);
         }
     }
-    // Kinds with a price of zero are left out, because the ratio of value to price of their columns would be infinite.
+    // Instance types with a price of zero are left out, because the ratio of value to price would be infinite.
     kinds.retain(|kind| kind.price > 0.0 || overhead > 0.0);
     let kinds = drop_dominated(kinds);
     if !is_flexible || min_spot_types <= 1 || spot.is_empty() {
@@ -282,19 +287,19 @@ fn kinds_of(
     drop_dominated(kinds.into_iter().filter_map(|kind| flexible(kind, &spot, min_spot_types)).collect())
 }
 
-/// An instance type with a spot offering for some demands.
+/// An instance type with a spot offering that satisfies some demands (constraints on labels and taints).
 struct SpotType {
     template: usize,
-    /// Index into the catalog.
+    /// Index into the catalog of instance types.
     instance_type: usize,
     free: Vector,
     demands: Bits,
 }
 
-/// A spot kind with its capacity reduced to the capacity that enough other instance types have too; `None` if too few
-/// instance types are similar.
+/// A spot node kind with its capacity reduced to what enough other instance types have as well; `None` if too few
+/// instance types have nearly as much capacity.
 fn flexible(mut kind: NodeKind, spot: &[SpotType], least: usize) -> Option<NodeKind> {
-    /// Instance types with less than this share of the capacity, in any resource, are no alternatives.
+    /// An instance type that has less than this share of the capacity of any one resource is no alternative.
     const NEAR: f64 = 0.85;
     if !kind.is_spot {
         return Some(kind);
@@ -318,7 +323,7 @@ fn flexible(mut kind: NodeKind, spot: &[SpotType], least: usize) -> Option<NodeK
             near.push((share, other));
         }
     }
-    // A NodePool with few instance types cannot offer more alternatives than it has types.
+    // A NodePool may have fewer instance types than `least`; then all of them are required.
     let wanted = least.min(seen.len());
     if near.len() < wanted {
         return None;
@@ -332,9 +337,10 @@ fn flexible(mut kind: NodeKind, spot: &[SpotType], least: usize) -> Option<NodeK
     Some(kind)
 }
 
-/// The maximum number of pods of each item on one node, and the exclusion it shares with other items.
+/// For each item: the maximum number of its pods on one node, and, if other items share this maximum, the group that
+/// they share it in.
 ///
-/// For a bound only required constraints count, and a spread counts only with its limit, because a lower maximum would
+/// A lower bound considers only required constraints. Of a spread, it considers only the limit; any lower maximum would
 /// depend on the rest of the fleet.
 pub(crate) fn host_caps(
     ledger: &Ledger,
@@ -373,28 +379,29 @@ pub(crate) fn host_caps(
         .collect()
 }
 
-/// The purpose of a set of rows.
+/// What a set of rows (groups of equal pods) is used for.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Purpose<'a> {
-    /// Packing within the chosen zones.
+    /// Packing pods onto nodes in the zones that compat mode chose.
     Packing,
-    /// Computing dual prices for the packing: zones are ignored, which gives fewer rows.
+    /// Computing the dual prices that guide the packing. Zones are ignored, which gives fewer groups of equal pods.
     Values,
-    /// As `Values`, but with only those constraints that hold for every valid fleet; `Counted` has the pods that
-    /// spreads count.
+    /// Computing a lower bound. Zones are ignored, and only constraints that hold for every valid fleet are used;
+    /// `Counted` has the number of pods that each spread counts.
     Bound(&'a Counted),
 }
 
-/// Rows of the packing with the items of each row.
+/// The groups of equal pods (rows) of a packing problem, and for each row the indexes of its items.
 pub(crate) struct Rows {
     pub(crate) rows: Vec<Row>,
     pub(crate) items: Vec<Vec<usize>>,
 }
 
-/// Requests, demand, item (if it must not be merged), cap, exclusion.
+/// Items with an equal key form one group of equal pods: requests, demand (constraints on labels and taints), index of
+/// the item (if it must not be merged), maximum per node, exclusion group.
 type RowKey = (Vector, usize, Option<usize>, u32, Option<(u16, u32)>);
 
-/// Merges items into rows.
+/// Merges equal items into groups of equal pods.
 pub(crate) fn rows(
     ledger: &Ledger,
     items: &[Item],
@@ -422,8 +429,9 @@ pub(crate) fn rows(
             });
             (number as u16, cap)
         });
-        // Rows with a limit per node are not merged, because each such row needs a minimum number of nodes of its own.
-        // Without zones, the parts of one class form one row.
+        // A group of equal pods (row) with its own maximum per node is not merged with others, because each such row
+        // needs a minimum number of nodes of its own. Without zones, the items of one class that differ in zone only
+        // form one row.
         let own = (*cap != u32::MAX && exclusion.is_none()).then_some(if zone_free {
             items.iter().position(|other| other.variant == item.variant).unwrap_or(position)
         } else {

@@ -1,12 +1,12 @@
-//! The pricing problem: the most valuable pods for one node of a kind. A greedy heuristic, a bounded
-//! depth-first search, and an upper bound for every column.
+//! The pricing problem: which pods on one node of an instance type have the highest total value? This module has a
+//! greedy heuristic, a bounded depth-first search, and an upper bound for every set of pods.
 
 use super::shapes::{DIMENSIONS_MAX, NodeKind, Row, Vector};
 
-/// The pods of one node: (row, count).
+/// The pods of one node, as (group of equal pods, count).
 pub(crate) type PodCounts = Vec<(u32, u32)>;
 
-/// Rows in descending order of value per weighted resource.
+/// Rows (groups of equal pods) in descending order of value per weighted resource.
 pub(crate) struct Order {
     pub(crate) rows: Vec<u32>,
     pub(crate) weights: [f64; DIMENSIONS_MAX],
@@ -41,7 +41,7 @@ impl Order {
     }
 }
 
-/// Rows in descending order of value per pod: large pods come first and leave capacity for small ones.
+/// Groups of equal pods in descending order of value per pod: large pods come first and leave capacity for small ones.
 pub(crate) fn by_value(rows: &[Row], values: &[f64]) -> Vec<u32> {
     let mut order: Vec<u32> = (0..rows.len() as u32).filter(|row| values[*row as usize] > 0.0).collect();
     order.sort_by(|a, b| values[*b as usize].total_cmp(&values[*a as usize]).then(a.cmp(b)));
@@ -58,10 +58,10 @@ fn fits<const DIMENSIONS: usize>(left: &Vector, request: &Vector) -> bool {
     fits
 }
 
-/// The number of copies of a request that fit into the remaining capacity, at most `at_most`.
+/// How many copies of a request fit into the remaining capacity, up to `at_most`.
 #[inline]
 pub(crate) fn copies(left: &Vector, request: &Vector, at_most: u32) -> u32 {
-    // Cpu or memory is usually exhausted first, so they are checked first.
+    // Cpu and memory are usually the first resources to be exhausted, so they are checked first.
     let fits = fits::<2>(left, request) && fits::<DIMENSIONS_MAX>(left, request);
     if !fits || at_most == 0 {
         return 0;
@@ -85,7 +85,8 @@ pub(crate) fn take(left: &mut Vector, request: &Vector, count: u32) {
     }
 }
 
-/// Tracks the shared caps per node of rows that exclude each other.
+/// Groups of equal pods whose pods exclude each other share a maximum per node. This tracks how many of their pods are
+/// on the node.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Exclusions {
     used: Vec<(u16, u32)>,
@@ -124,17 +125,18 @@ impl Exclusions {
     }
 }
 
-/// Buffers that are reused between calls, and the counter of work units.
+/// Buffers that calls reuse, and the counter of work units.
 #[derive(Default)]
 pub(crate) struct Scratch {
     pub(crate) exclusions: Exclusions,
     candidates: Vec<u32>,
-    /// Tables of a search with counted resources (`counted`).
+    /// The tables of the search in `counted`.
     pub(super) tables: [Vec<f32>; 2],
     pub(crate) work: u64,
 }
 
-/// Adds as many pods of each row as fit, in order. Returns the value.
+/// Adds as many pods of each group of equal pods (row) as fit on the node, in the given order of rows. Returns the
+/// total value of the pods.
 pub(crate) fn greedy(
     rows: &[Row],
     values: &[f64],
@@ -166,8 +168,9 @@ pub(crate) fn greedy(
     value
 }
 
-/// Fills a node in small steps. Each step picks the row with the highest value at resource prices that rise
-/// with utilization, so that all resources run out together. Returns the value.
+/// Fills a node in small steps. Each step adds pods of the group of equal pods with the highest value, at resource
+/// prices that rise with utilization, so that all resources are exhausted at about the same time. Returns the total
+/// value of the pods.
 #[expect(clippy::too_many_arguments, reason = "a hot leaf; a struct would only rename the arguments")]
 pub(crate) fn balanced(
     rows: &[Row],
@@ -188,8 +191,8 @@ pub(crate) fn balanced(
         remaining[*index as usize] > 0 && kind.takes(row) && copies(&kind.free, &row.requests, 1) == 1
     }));
     scratch.work += candidates.len() as u64 / 2;
-    // Most node kinds have only cpu, memory and pods, and the rows that fit them request nothing else. For these the
-    // first dimensions are enough.
+    // Most instance types have only cpu, memory and pods, and groups of equal pods that fit on them request nothing
+    // else. So only these first dimensions are computed.
     let value = if kind.free[FEW_DIMENSIONS..].iter().all(|free| *free == 0) {
         fill_evenly::<FEW_DIMENSIONS>(
             rows,
@@ -219,7 +222,7 @@ pub(crate) fn balanced(
 
 const FEW_DIMENSIONS: usize = 3;
 
-/// [`balanced`] for nodes that have only the first `DIMENSIONS` resources.
+/// The loop of [`balanced`], for nodes that have only the first `DIMENSIONS` resources.
 #[expect(clippy::too_many_arguments, reason = "a hot leaf; a struct would only rename the arguments")]
 fn fill_evenly<const DIMENSIONS: usize>(
     rows: &[Row],
@@ -231,7 +234,7 @@ fn fill_evenly<const DIMENSIONS: usize>(
     scratch: &mut Scratch,
     pod_counts: &mut PodCounts,
 ) -> f64 {
-    /// A step uses at most one part in `STEPS` of any resource; then the prices are computed again.
+    /// One step adds at most `1 / STEPS` of the capacity of any resource; then the resource prices are computed again.
     const STEPS: i64 = 10;
     let mut left = kind.free;
     let mut value = 0.0;
@@ -240,12 +243,13 @@ fn fill_evenly<const DIMENSIONS: usize>(
         for dimension in 0..DIMENSIONS {
             if kind.free[dimension] > 0 {
                 let used = 1.0 - left[dimension] as f64 / kind.free[dimension] as f64;
-                // The fourth power of the utilization: a resource becomes expensive when it is nearly exhausted.
+                // The price of a resource grows with the fourth power of its utilization, so it is high only when the
+                // resource is nearly exhausted.
                 let fullness = used * used;
                 prices[dimension] = weights[dimension] * (0.2 + used + 4.0 * fullness * fullness);
             }
         }
-        // Rows that no longer fit are dropped during the scan.
+        // The scan drops groups of equal pods of which no further pod fits.
         let mut best: Option<(f64, usize)> = None;
         let mut kept = 0;
         for at in 0..usable.len() {
@@ -295,21 +299,23 @@ fn fill_evenly<const DIMENSIONS: usize>(
     }
 }
 
-/// Depth-first search from a known column, pruned by density bounds and limited to `nodes` search nodes.
+/// Depth-first search for a set of pods that is worth more than a known set; it visits at most `nodes` search nodes and
+/// prunes by upper bounds on value per resource.
 pub(crate) struct Search<'a> {
     pub(crate) rows: &'a [Row],
     pub(crate) values: &'a [f64],
     pub(crate) remaining: &'a [u32],
     pub(crate) kind: &'a NodeKind,
     pub(crate) order: &'a [u32],
-    /// For each weighting: its weights, and for each position of the order the best density from there on.
+    /// For each weighting of resources: the weights, and, for each position of the order, the highest value per
+    /// weighted resource from that position on.
     pub(crate) bounds: &'a [([f64; DIMENSIONS_MAX], Vec<f64>)],
-    /// Set by [`Search::run`]: the search was exhaustive, so its value is the maximum.
+    /// Set by [`Search::run`]: whether the search was exhaustive, so that its value is the maximum.
     pub(crate) complete: std::cell::Cell<bool>,
 }
 
 impl Search<'_> {
-    /// Searches for pods with a higher value than `value`, the value of `pod_counts`.
+    /// Searches for pods that are worth more than `value`, which is the value of `pod_counts`.
     pub(crate) fn run(
         &self,
         scratch: &mut Scratch,
@@ -336,7 +342,7 @@ impl Search<'_> {
         best: &mut Best,
         exclusions: &mut Exclusions,
     ) {
-        // Rows of which no pod fits are skipped without counting a search node.
+        // Groups of equal pods of which no pod fits are skipped without counting a search node.
         let (row_index, most) = loop {
             if position == self.order.len() {
                 if value > best.value * (1.0 + 1e-9) {
@@ -371,8 +377,9 @@ impl Search<'_> {
                 bound = bound.min(suffix[position + 1] * weigh(weights, &rest));
             }
             if here + bound <= best.value * (1.0 + 1e-9) {
-                // The bound values the capacity that is left by fewer pods of this row at the best density, so the loop
-                // can end once the bound is too low.
+                // The bound assumes that capacity without pods of this group of equal pods (row) is filled at the
+                // highest value per resource of the rows that follow. Once this bound is too low, fewer pods of this
+                // row cannot help, so the loop ends.
                 if count < most {
                     return;
                 }
@@ -397,7 +404,8 @@ struct Best {
     nodes: u64,
 }
 
-/// For each position of an order, the best density (under the weights) of this or any later row.
+/// For each position of an order: the highest value per weighted resource of the group of equal pods (row) there or of
+/// any later row.
 pub(crate) fn suffix_density(
     rows: &[Row],
     values: &[f64],
@@ -413,8 +421,9 @@ pub(crate) fn suffix_density(
     suffix
 }
 
-/// An upper bound for the value of every column of the kind: the fractional knapsack with one weighted
-/// resource, each row at most as often as it fits alone. `order` must be sorted by density under its weights.
+/// An upper bound for the value of every set of pods on a node of the instance type: a fractional knapsack with one
+/// weighted resource, in which each group of equal pods has at most as many pods as fit alone. `order` must be sorted
+/// by value per resource under the same weights.
 pub(crate) fn upper_bound(rows: &[Row], values: &[f64], order: &Order, kind: &NodeKind) -> f64 {
     let mut room = weigh(&order.weights, &kind.free);
     let mut value = 0.0;

@@ -1,8 +1,8 @@
-//! The limit of a hard hostname spread: how many of its pods one node may hold. It is `maxSkew` or the
-//! NodePool's share of all pods that the spread counts, rounded up, whichever is more.
+//! The limit of a hard hostname spread is the number of its pods that one node may hold: `maxSkew`, or the NodePool's
+//! share (a percentage) of all pods that the spread counts, rounded up, whichever is more.
 //!
-//! Compat mode stays within `maxSkew`, so only shared hosts and the lower bound use the limit. The validator
-//! computes it independently.
+//! Compat mode places at most `maxSkew` pods of a spread per node, so the limit matters only for nodes shared by spread
+//! pods (`share`) and for the lower bound. The validator computes the limit with code of its own.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,38 +16,38 @@ use super::items::Item;
 use crate::ledger::Ledger;
 use crate::topology::{GroupId, Kind as GroupKind};
 
-/// The limit for a number of counted pods.
+/// The limit of a spread that counts `counted` pods.
 pub(crate) fn limit(share: SpreadShare, max_skew: u32, counted: u64) -> u32 {
     let part = counted.saturating_mul(u64::from(share.percent())).div_ceil(100);
     max_skew.max(u32::try_from(part).unwrap_or(u32::MAX))
 }
 
-/// The spread share of the nodes of a template.
+/// The percentage of a spread's pods that one node of this NodePool template may hold.
 pub(crate) fn share(ledger: &Ledger, template: usize) -> SpreadShare {
     let pool = &ledger.problem.pools[ledger.prepared.templates[template].pool];
     pool.hostname_spread_share.unwrap_or(ledger.options.hostname_spread_share)
 }
 
-/// The number of pods that each hard hostname spread counts, for bounds.
+/// For each hard hostname spread: how many pods it counts. The lower bound uses these numbers.
 #[derive(Debug, Default)]
 pub(crate) struct Counted {
     pods: BTreeMap<GroupId, Pods>,
-    /// The largest share of any node.
+    /// The largest spread share of any NodePool or existing node.
     widest: SpreadShare,
 }
 
-/// Pods that a spread counts.
+/// The number of pods that a spread counts.
 #[derive(Debug, Clone, Copy, Default)]
 struct Pods {
     all: u64,
-    /// The largest number of these pods on one node of the current fleet: kube-scheduler may have bound more than the
-    /// share there, and such a node may stay.
+    /// The largest number of these pods on one node of the current fleet. kube-scheduler may have bound more pods there
+    /// than the spread share allows, and such a node may stay.
     on_one_node: u32,
 }
 
 impl Counted {
-    /// Counts the items and the bound pods; with `fleet`, at least the pods of that problem, bound or
-    /// pending.
+    /// Counts the items (groups of interchangeable pods) and the bound pods. If `fleet` is given, the result is at
+    /// least the number of bound and pending pods of that problem.
     pub(crate) fn of(ledger: &Ledger, items: &[Item], fleet: Option<&Problem>) -> Self {
         let mut pods: BTreeMap<GroupId, Pods> = BTreeMap::new();
         for item in items {
@@ -90,20 +90,21 @@ impl Counted {
         Self { pods, widest }
     }
 
-    /// The maximum number of the counted pods on a node with this share; `u32::MAX` if there is no effective limit.
+    /// How many of the counted pods a node with this spread share may hold; `u32::MAX` if the limit is not below the
+    /// number of pods.
     pub(crate) fn limit(&self, group: GroupId, max_skew: u32, share: SpreadShare) -> u32 {
         let Some(pods) = self.pods.get(&group) else { return u32::MAX };
         let limit = limit(share, max_skew, pods.all).max(pods.on_one_node);
         if u64::from(limit) < pods.all { limit } else { u32::MAX }
     }
 
-    /// Like [`Counted::limit`], for a node of any NodePool.
+    /// Like [`Counted::limit`], with the largest spread share of any NodePool.
     pub(crate) fn widest_limit(&self, group: GroupId, max_skew: u32) -> u32 {
         self.limit(group, max_skew, self.widest)
     }
 }
 
-/// By group: the pods of a problem that it selects.
+/// For each topology group: the pods of `fleet` that it selects.
 fn in_fleet(ledger: &Ledger, fleet: &Problem) -> BTreeMap<GroupId, Pods> {
     let mut groups: FxHashMap<*const PodSpec, Vec<GroupId>> = FxHashMap::default();
     let mut matching = |spec: &Arc<PodSpec>| {

@@ -1,8 +1,10 @@
-//! Distributes the columns of merged rows to the original rows with limits.
+//! Turns the columns (sets of pods for one node) of a relaxation with merged groups of equal pods (rows) into whole
+//! nodes with pods of the original rows.
 //!
-//! A Deployment whose pods exclude each other is a separate row in every zone, so there are more rows than a relaxation
-//! can solve. Merging rows that differ only in their limits gives few rows. If a column has three pods of a merged row,
-//! the node gets one pod each of three Deployments with many remaining pods.
+//! Pods of a Deployment that exclude each other form a separate group of equal pods (row) in every zone, so there may
+//! be more rows than a relaxation can solve. Merging rows that differ only in their limit per node leaves few. If a
+//! column (set of pods for one node) has three pods of a merged row, a node gets one pod of each of the three
+//! Deployments with the most remaining pods.
 
 use std::cmp::Reverse;
 
@@ -12,44 +14,47 @@ use super::pack::ColumnUse;
 use super::relaxation::Relaxation;
 use super::shapes::{NodeKind, Row};
 
-/// The minimum share of a column's value (at dual prices) that the pods of a node must reach. Nodes below it are
-/// dropped, and the packer places their pods.
+/// A node is used only if the value of its pods, at the dual prices, is at least this share of its column's value;
+/// other pods are left to the packer.
 const MIN_CONTENT_SHARE: f64 = 0.9;
 
-/// If a row needs more than this share of all nodes because of its limit per node, merged rows do not
-/// describe the fleet well.
+/// If the limit per node of one group of equal pods (row) requires more than this share of all nodes, the merged rows
+/// describe the fleet poorly.
 const NODES_SHARE_MAX: f64 = 0.8;
 
-/// A relaxation of merged rows.
+/// A relaxation (linear program) in which groups of equal pods that differ only in their limit per node were merged.
 pub(crate) struct MergedRelaxation {
     pub(crate) relaxed: Relaxation,
-    /// By original row: the index of its merged row.
+    /// For each original group of equal pods (row): the index of its merged row.
     pub(crate) of_row: Vec<usize>,
 }
 
 impl MergedRelaxation {
-    /// The relaxation for the original rows: dual prices and bound, but no columns.
+    /// The relaxation for the original groups of equal pods: it has dual prices and a bound, but no columns (sets of
+    /// pods for one node).
     pub(crate) fn for_original_rows(&self) -> Relaxation {
         let of_rows = |prices: &[f64]| self.of_row.iter().map(|row| prices[*row]).collect();
         let (duals, center) = (of_rows(&self.relaxed.duals), of_rows(&self.relaxed.center));
         Relaxation { duals, center, columns: Vec::new(), ..self.relaxed }
     }
 
-    /// Whether the relaxation has enough nodes for the limits per node of every row.
+    /// Whether the relaxation has enough nodes for every group of equal pods (row), given how many pods of the row a
+    /// node may hold.
     pub(crate) fn has_enough_nodes_for(&self, rows: &[Row]) -> bool {
         let nodes: f64 = self.relaxed.columns.iter().map(|(.., amount)| amount).sum();
         rows.iter().all(|row| f64::from(row.count) / f64::from(row.cap) <= NODES_SHARE_MAX * nodes)
     }
 }
 
-/// The rows and kinds of the packing, and the kinds of the relaxation.
+/// The groups of equal pods and instance types of the packing, and the instance types of the relaxation without zones.
 pub(crate) struct PackingTarget<'a> {
     pub(crate) zone_free_kinds: &'a [NodeKind],
     pub(crate) zoned_rows: &'a items::Rows,
     pub(crate) kinds: &'a [NodeKind],
 }
 
-/// Distributes the pods to whole nodes, one by one. A fractional node is added if its fraction is at least `threshold`.
+/// Distributes the pods to whole nodes, one node at a time. The fractional part of a column (set of pods for one node)
+/// becomes a node if it is at least `threshold`.
 pub(crate) fn distribute(
     merged: &MergedRelaxation,
     target: &PackingTarget<'_>,
@@ -99,7 +104,7 @@ pub(crate) fn distribute(
 struct NodeContent {
     pod_counts: PodCounts,
     value: f64,
-    /// The number of pods with a limit per node.
+    /// The number of pods on this node for which there is a maximum per node.
     limited: u32,
 }
 
@@ -118,14 +123,14 @@ fn fill_node(
     duals: &[f64],
 ) -> NodeContent {
     let mut exclusions = Exclusions::default();
-    // A kind in one zone may have less capacity than the same kind in any zone.
+    // In one zone, an instance type may have less capacity than in the relaxation without zones.
     let mut room = kind.free;
     let mut fill_node = NodeContent::default();
     for (merged, count) in pod_counts {
         let mut wanted = *count;
         let takes = |row: &u32| left[*row as usize] > 0 && kind.takes(&rows[*row as usize]);
         let mut members: Vec<u32> = behind[*merged as usize].iter().copied().filter(takes).collect();
-        // Limited rows come first, and among them those with the most remaining pods.
+        // Groups of equal pods with a limit per node come first, those with the most remaining pods before the others.
         members.sort_by_key(|row| (rows[*row as usize].cap == u32::MAX, Reverse(left[*row as usize]), *row));
         for row in members {
             let data = &rows[row as usize];
@@ -186,7 +191,7 @@ mod tests {
             columns,
             resource_prices: [0.0; DIMENSIONS_MAX],
         };
-        // There is one original row for each Deployment, and one for the other pods.
+        // There is one original group of equal pods for each Deployment, and one for the other pods.
         MergedRelaxation { relaxed, of_row: vec![0, 0, 1] }
     }
 
@@ -207,8 +212,8 @@ mod tests {
 
     #[test]
     fn missing_or_too_large_pods_are_not_distributed() {
-        // Three nodes with five pods each exceed the nine pods that exist: the second node lacks one, the third nearly
-        // all.
+        // Three nodes of five pods would hold more than the nine pods that exist: the second node gets one pod fewer,
+        // the third almost none.
         let kinds = [kind(8, &[0, 1])];
         let nodes = distributed(vec![(0, vec![(1, 5)], 3.0)], &kinds, 1.0);
         assert_eq!(nodes, [(0, vec![(4, 5)])], "four of five are less than nine tenths");

@@ -1,14 +1,15 @@
-//! Orders in which greedy heuristics add rows to a node.
+//! The orders in which greedy heuristics add rows (groups of equal pods) to a node.
 
 use super::knapsack::Order;
 use super::shapes::{DIMENSIONS_MAX, NodeKind, Row};
 
-/// Orders that suit most kinds: by resource prices, and by resource prices that emphasize one resource each.
+/// Orders of groups of equal pods that work well for most instance types: by value per resource at the resource prices,
+/// and one order per resource in which that resource has more weight.
 pub(crate) fn shared_orders(rows: &[Row], values: &[f64], weights: &[f64; DIMENSIONS_MAX]) -> Vec<Order> {
     shared_orders_of(rows, values, weights, |_| true)
 }
 
-/// Like [`shared_orders`], for some of the rows.
+/// Like [`shared_orders`], but only with groups of equal pods for which `present` returns true.
 pub(crate) fn shared_orders_of(
     rows: &[Row],
     values: &[f64],
@@ -27,7 +28,7 @@ pub(crate) fn shared_orders_of(
     orders
 }
 
-/// Weights each resource by its scarcity on the kind.
+/// Weights each resource by how scarce it is on the instance type.
 pub(crate) fn inverse_weights(
     kind: &NodeKind,
     resource_values: &[f64; DIMENSIONS_MAX],

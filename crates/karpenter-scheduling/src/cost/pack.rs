@@ -1,39 +1,42 @@
-//! Packs pods onto whole nodes from the relaxation: rounds its columns down, packs the rest greedily at the
-//! dual prices, then improves by repacking a few nodes at a time.
+//! Packs pods onto whole nodes: rounds the columns (sets of pods for one node) of the relaxation down, packs the
+//! remaining pods greedily at the dual prices, then improves the packing by repacking a few nodes at a time.
 //!
-//! With good dual prices, the loss of a node is its price minus the value of its pods, so the search repacks nodes with
-//! a large loss first. All choices come from a seeded random generator and a budget of work units, so the result is
+//! With good dual prices, what a node wastes is its price minus the value of its pods, so the search repacks nodes with
+//! much waste first. All choices come from a seeded random generator and a budget of work units, so the result is
 //! deterministic.
 
 use super::knapsack::{self, Exclusions, Order, PodCounts, Scratch};
 use super::orders::{inverse_weights, shared_orders, shared_orders_of};
 use super::shapes::{DIMENSIONS_MAX, NodeKind, Row, Vector, covers, representatives};
 
-/// A column of the relaxation: node kind, pods, and how many nodes use it.
+/// A column of the relaxation: the node kind, the pods on one node, and how many such nodes the solution has.
 pub(crate) type ColumnUse = (usize, PodCounts, f64);
 
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Bin {
     pub(crate) kind: usize,
     pub(crate) pod_counts: PodCounts,
-    /// The number of identical nodes.
+    /// The number of identical nodes with these pods.
     pub(crate) copies: u32,
 }
 
-/// If distributed nodes have at least this share of the target price, they are most of the fleet.
+/// If the nodes distributed from merged groups of equal pods cost at least this share of the target price, they count
+/// as most of the fleet.
 const DISTRIBUTED_SHARE_MIN: f64 = 0.5;
 
-/// Dives round up columns from these fractions on.
+/// One dive per value: columns (sets of pods for one node) whose fraction is at least this value are rounded up.
 const DIVES: [f64; 3] = [0.95, 0.85, 0.6];
 
-/// The start of a packing.
+/// How a packing starts before the remaining pods are packed greedily.
 enum Start<'c> {
     Nothing,
-    /// Columns of the relaxation, rounded step by step; those with at least this fraction are rounded up.
+    /// Dive: round the columns (sets of pods for one node) of the relaxation step by step; a column whose fraction is
+    /// at least the number is rounded up.
     Dive(&'c [ColumnUse], f64),
-    /// Columns of the relaxation; those with at least this fraction are rounded up.
+    /// Round all columns (sets of pods for one node) of the relaxation at once; a column whose fraction is at least the
+    /// number is rounded up.
     Rounded(&'c [ColumnUse], f64),
-    /// Whole nodes that were distributed from merged rows.
+    /// Use whole nodes that were distributed from merged groups of equal pods.
     AssignedSlots(&'c [ColumnUse]),
 }
 
@@ -43,11 +46,11 @@ pub(crate) struct Packer<'a> {
     pub(crate) values: Vec<f64>,
     pub(crate) weights: [f64; DIMENSIONS_MAX],
     pub(crate) scratch: &'a mut Scratch,
-    /// The search for improvements stops when `scratch.work` reaches this number.
+    /// The packer stops improving the packing when `scratch.work` reaches this number.
     pub(crate) work_max: u64,
-    /// The search for improvements stops when the packing reaches this total price.
+    /// The packer stops improving the packing when its total price falls to this price.
     pub(crate) target_price: f64,
-    /// Whether the packer also dives.
+    /// Whether the packer starts some attempts with a dive (rounding the relaxation step by step).
     pub(crate) is_diving: bool,
     random: SplitMix,
 }
@@ -78,12 +81,13 @@ impl<'a> Packer<'a> {
         }
     }
 
-    /// Packs all rows, starting from the columns of the relaxation and from distributed nodes.
+    /// Packs all groups of equal pods. Attempts start from the columns (sets of pods for one node) of the relaxation,
+    /// from distributed nodes, or from no nodes.
     pub(crate) fn pack(&mut self, columns: &[ColumnUse], distributed: &[Vec<ColumnUse>]) -> Option<Vec<Bin>> {
         let mut best: Option<(f64, Vec<Bin>, Vec<f64>)> = None;
-        // The first packing at the target price is used. Several rounding thresholds are tried. If the relaxation is
-        // not solved to optimality, its columns and values may be poor; so one attempt uses only its values, and one
-        // uses neither.
+        // The attempts end with the first packing at the target price. If the relaxation is not solved to optimality,
+        // its columns (sets of pods for one node) and dual prices may be poor; so one attempt uses only its dual
+        // prices, and one uses neither.
         let resource_values: Vec<f64> =
             self.rows.iter().map(|row| knapsack::weigh(&self.weights, &row.requests).max(1e-9)).collect();
         let guided = self.values.clone();
@@ -95,7 +99,8 @@ impl<'a> Packer<'a> {
             attempts.extend([1.0, 0.7, 0.4].map(|threshold| (Start::Rounded(columns, threshold), &guided)));
         }
         attempts.extend(distributed.iter().map(|nodes| (Start::AssignedSlots(nodes), &guided)));
-        // If distributed nodes are most of the fleet, packings that start from them are better, at the same values.
+        // If distributed nodes are most of the fleet, an attempt without them at the same dual prices would be worse,
+        // so it is skipped.
         let priced =
             |nodes: &Vec<ColumnUse>| nodes.iter().map(|(kind, ..)| self.kinds[*kind].price).sum::<f64>();
         if distributed.iter().map(priced).fold(0.0, f64::max) < DISTRIBUTED_SHARE_MIN * self.target_price
@@ -115,7 +120,7 @@ impl<'a> Packer<'a> {
                 Start::Dive(columns, nearly_whole) => {
                     let started = self.scratch.work;
                     let dived = self.dive(columns, nearly_whole, self.work_max);
-                    // The work of a dive is not deducted from that of the improvement.
+                    // The work units of a dive are not taken from those of the later improvement.
                     self.work_max += self.scratch.work - started;
                     let Some(bins) = dived else { continue };
                     remaining.fill(0);
@@ -134,8 +139,8 @@ impl<'a> Packer<'a> {
             }
         }
         if !distributed.is_empty() {
-            // Problems with distributed nodes have many rows, so the following attempts would use the work units that
-            // the improvement needs.
+            // Problems with distributed nodes have many groups of equal pods, so the attempts use many work units;
+            // these are not taken from those of the improvement.
             self.work_max += self.scratch.work - work_before;
         }
         let (_, mut bins, values) = best?;
@@ -144,7 +149,7 @@ impl<'a> Packer<'a> {
         Some(bins)
     }
 
-    /// Adds further pods that fit to distributed nodes.
+    /// Adds remaining pods that fit to the distributed nodes.
     fn fill_up(&mut self, nodes: &[ColumnUse], remaining: &mut [u32]) -> Vec<Bin> {
         for (row, count) in nodes.iter().flat_map(|(_, pod_counts, _)| pod_counts) {
             remaining[*row as usize] -= count;
@@ -197,7 +202,7 @@ impl<'a> Packer<'a> {
         bins
     }
 
-    /// The pods of one node with more pods added in order of value per resource.
+    /// The pods of one node plus remaining pods that fit, added in order of value per resource.
     pub(super) fn filled_up(&mut self, kind: usize, pod_counts: PodCounts, remaining: &[u32]) -> PodCounts {
         let kind = &self.kinds[kind];
         let mut left = kind.free;
@@ -231,15 +236,16 @@ impl<'a> Packer<'a> {
         filled
     }
 
-    /// Packs the remaining pods, each time with the column of the highest value per price. False if a row
-    /// fits nowhere.
+    /// Packs the remaining pods: repeatedly adds the node with the highest ratio of value to price. Returns false if
+    /// some group of equal pods fits on no instance type.
     pub(super) fn greedy_rest(&mut self, remaining: &mut [u32], bins: &mut Vec<Bin>) -> bool {
         let values = self.values.clone();
         let estimate = representatives(self.kinds);
         self.greedy_with(&values, &estimate, remaining, bins, f64::MAX)
     }
 
-    /// Like [`Self::greedy_rest`], with given values and kinds; stops once the price reaches `price_max`.
+    /// Like [`Self::greedy_rest`], but with other values and instance types; stops when the total price reaches
+    /// `price_max`.
     fn greedy_with(
         &mut self,
         values: &[f64],
@@ -258,8 +264,8 @@ impl<'a> Packer<'a> {
             let orders = shared_orders_of(rows, values, &self.weights, present);
             orders.into_iter().map(|order| order.rows).collect()
         };
-        // The ratio of value to price of a kind only decreases as pods are used up, so an earlier ratio is an upper
-        // bound.
+        // As pods are placed, the ratio of value to price that an instance type can reach only decreases, so an earlier
+        // ratio is an upper bound.
         let mut best_known: Vec<(f64, u32)> = kinds.iter().map(|kind| (f64::MAX, *kind)).collect();
         let mut pod_counts = PodCounts::new();
         let mut spent = 0.0;
@@ -314,7 +320,7 @@ impl<'a> Packer<'a> {
                 .max(1);
             let mut kind = index as usize;
             let total = self.total(&pods_of_column);
-            // The same pods may fit on a cheaper kind.
+            // A cheaper instance type may hold the same pods.
             if let Some(cheaper) = self.cheapest_for(&total, &pods_of_column)
                 && self.kinds[cheaper].price < self.kinds[kind].price
             {
@@ -350,7 +356,7 @@ impl<'a> Packer<'a> {
         total
     }
 
-    /// The cheapest kind that holds the pods. Kinds are sorted by price.
+    /// The cheapest instance type that holds the pods. `kinds` is sorted by price.
     pub(super) fn cheapest_for(&mut self, total: &Vector, pod_counts: &PodCounts) -> Option<usize> {
         self.scratch.work += self.kinds.len() as u64 / 8;
         (0..self.kinds.len()).find(|kind| {
@@ -367,7 +373,7 @@ impl<'a> Packer<'a> {
         let kinds: Vec<u32> = self.useful_kinds(bins);
         let mut remaining = vec![0u32; self.rows.len()];
         while bins.len() > 1 && total > self.target_price && self.scratch.work < self.work_max {
-            // Every iteration counts as work, so that the loop ends.
+            // Every iteration counts as work, so the loop ends.
             self.scratch.work += 8;
             if self.random.below(4) == 0 {
                 total -= self.dissolve_one(bins);
@@ -407,7 +413,7 @@ impl<'a> Packer<'a> {
         bins.extend(reserve);
     }
 
-    /// Chooses nodes to repack: one with a large loss, and a few that can exchange pods with it.
+    /// Chooses nodes to repack: one that wastes much of its price, and a few that can exchange pods with it.
     fn choose(&mut self, bins: &[Bin]) -> Vec<usize> {
         let mut anchor = self.random.below(bins.len());
         let mut worst = self.loss(&bins[anchor]);
@@ -444,8 +450,8 @@ impl<'a> Packer<'a> {
             || b.pod_counts.iter().any(|(row, _)| self.kinds[a.kind].takes(&self.rows[*row as usize]))
     }
 
-    /// Moves the pods of one node into free capacity of others; the rest goes to the cheapest kind that holds
-    /// it. Returns the saving.
+    /// Moves the pods of one node into free capacity of other nodes; pods that do not fit there get the cheapest node
+    /// that holds them. Returns the saving.
     fn dissolve_one(&mut self, bins: &mut Vec<Bin>) -> f64 {
         let chosen = self.choose(bins)[0];
         let mut rest = bins[chosen].pod_counts.clone();
@@ -520,7 +526,8 @@ impl<'a> Packer<'a> {
         }
     }
 
-    /// Kinds for repacking a few nodes: those in use, and those whose price per pod may be nearly as low.
+    /// Instance types to try when repacking a few nodes: those in use, and those whose price per pod may be nearly as
+    /// low.
     fn useful_kinds(&mut self, bins: &[Bin]) -> Vec<u32> {
         let all: Vec<u32> = self.rows.iter().map(|row| row.count).collect();
         let mut ranked: Vec<(f64, u32)> = Vec::new();
@@ -554,7 +561,7 @@ impl<'a> Packer<'a> {
     }
 }
 
-/// Splits groups of identical nodes into single nodes, up to a maximum; the others are set aside.
+/// Splits groups of identical nodes into single nodes, up to a maximum number; the nodes beyond it are returned.
 fn set_aside_copies(bins: &mut Vec<Bin>) -> Vec<Bin> {
     const SINGLE_MAX: u32 = 4_000;
     let total: u32 = bins.iter().map(|bin| bin.copies).sum();

@@ -1,47 +1,51 @@
-//! The pricing problem with whole pods: a depth-first search around the fractional solution of a node.
+//! The pricing problem with whole pods (which pods on one node have the highest total value at the dual prices?),
+//! solved by a depth-first search around the solution with divisible pods (`fractional`).
 //!
-//! At the resource prices of the fractional solution every pod has a reduced value: its value minus the price
-//! of its requests. The value of a column is the upper bound minus its losses: the price of unused resources,
-//! the positive reduced values of pods that it leaves out, and the negative ones of pods that it has. The
-//! search prunes columns whose losses are too high; near the optimum of the relaxation few rows remain.
+//! The solution with divisible pods gives each resource a price. At these prices, every pod has a reduced value: its
+//! value minus the price of its requests. The value of a set of pods is the upper bound minus its losses: the price of
+//! unused resources, the positive reduced values of pods left out, and the negative reduced values of pods included.
+//! The search prunes sets whose losses are too high; near the optimum of the relaxation few groups of equal pods
+//! remain.
 
 use super::fractional::{FractionalNode, Scaled};
 use super::knapsack::{Exclusions, PodCounts, Scratch, copies, take, weigh};
 use super::shapes::{DIMENSIONS_MAX, NodeKind, Row, Vector};
 
-/// A search may miss improvements of this relative size because of rounding.
+/// Because of rounding, a search may miss a set of pods that is better by up to this factor.
 const EXHAUSTED: f64 = 1.0 + 1e-8;
 
-/// The result of a search.
+/// The result of a search for the most valuable pods of one node.
 pub(crate) struct Priced {
-    /// An upper bound for the value of every column of the kind.
+    /// An upper bound for the value of every set of pods that fits on the instance type.
     pub(crate) at_most: f64,
-    /// The value of `pod_counts`.
+    /// The total value of `pod_counts`, or the target if the search found no pods worth more.
     pub(crate) value: f64,
-    /// The best column that is worth more than the target; empty if none was found.
+    /// The best set of pods found that is worth more than the target; empty if none was found.
     pub(crate) pod_counts: PodCounts,
 }
 
-/// A row of the search.
+/// A row (group of equal pods) that the search considers.
 struct Candidate {
     row: u32,
     value: f64,
     requests: Vector,
-    /// The price of the pod's requests.
+    /// The price of one pod's requests, at the resource prices of the solution with divisible pods.
     weight: f64,
     most: u32,
-    /// The pods of the fractional solution, rounded down; `None` if the row has no pods or the maximum there.
+    /// How many of these pods the solution with divisible pods has, rounded down; `None` if it has none of them or the
+    /// maximum.
     whole: Option<u32>,
-    /// The largest ratio of value to weight among this and later candidates.
+    /// The highest ratio of value to `weight` among this and all later candidates.
     density: f64,
-    /// The sum of the positive reduced values of this and later candidates.
+    /// The sum of the positive reduced values (value minus `weight`) of this and all later candidates, each at its
+    /// maximum number of pods.
     surplus: f64,
 }
 
-/// One pricing problem: whether a column of the kind is worth more than `target`.
+/// One pricing problem: does any set of pods that fits on the instance type have a value above `target`?
 #[derive(Clone, Copy)]
 pub(crate) struct Pricing<'a> {
-    /// The fractional node of the kind, solved at these values.
+    /// The solution with divisible pods for this instance type, at the same pod values.
     pub(crate) node: &'a FractionalNode,
     pub(crate) scaled: &'a Scaled,
     pub(crate) rows: &'a [Row],
@@ -51,8 +55,9 @@ pub(crate) struct Pricing<'a> {
 }
 
 impl Pricing<'_> {
-    /// Searches within a number of search nodes, first around the fractional solution; if that neither finds
-    /// a column nor proves that there is none, with counted resources.
+    /// Searches for pods worth more than `target`, first around the solution with divisible pods. If this search
+    /// neither finds such pods nor proves that there are none, searches again with tables (`counted`). Each search
+    /// visits at most `nodes` search nodes.
     pub(crate) fn most_valuable(&self, nodes: u64, scratch: &mut Scratch) -> Priced {
         let priced = self.search(nodes, scratch);
         if priced.at_most <= self.target * EXHAUSTED || !priced.pod_counts.is_empty() {
@@ -62,13 +67,13 @@ impl Pricing<'_> {
         Priced { at_most: exact.at_most.min(priced.at_most), ..exact }
     }
 
-    /// The result that is known before a search.
+    /// The result before a search: the upper bound with divisible pods, and no set of pods.
     pub(super) fn unsearched(&self) -> Priced {
         let at_most = self.node.bound(self.scaled, self.values);
         Priced { at_most, value: self.target, pod_counts: PodCounts::new() }
     }
 
-    /// A depth-first search around the fractional solution.
+    /// A depth-first search around the solution with divisible pods; it visits at most `nodes` search nodes.
     pub(crate) fn search(&self, nodes: u64, scratch: &mut Scratch) -> Priced {
         let mut priced = self.unsearched();
         let bound = priced.at_most;
@@ -80,8 +85,8 @@ impl Pricing<'_> {
             let value = self.values[row as usize];
             let requests = self.rows[row as usize].requests;
             let weight = weigh(&prices, &requests);
-            // If the node holds a pod with a lower reduced value, its bound is below the target, so such pods are left
-            // out.
+            // If a node holds a pod with a lower reduced value, the node's value cannot reach the target, so such pods
+            // are left out.
             (value > 0.0 && value - weight >= self.target - bound).then(|| Candidate {
                 row,
                 value,
@@ -122,7 +127,7 @@ impl Pricing<'_> {
 }
 
 impl Priced {
-    /// After an exhaustive search no column is worth more than the best one.
+    /// Lowers the upper bound after an exhaustive search to the value of the best set of pods.
     pub(super) fn finish(&mut self, is_exhaustive: bool) {
         if is_exhaustive {
             self.at_most = self.at_most.min(self.value * EXHAUSTED);
@@ -142,7 +147,7 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    /// An upper bound for the pods of the candidates from `position` on.
+    /// An upper bound for the value of pods of the candidates from `position` on that fit into the capacity `left`.
     fn bound(&self, position: usize, left: &Vector) -> f64 {
         let Some(next) = self.candidates.get(position) else { return 0.0 };
         let room = weigh(&self.prices, left);
@@ -150,7 +155,7 @@ impl Search<'_> {
     }
 
     fn descend(&mut self, mut position: usize, left: Vector, value: f64) {
-        // Rows of which no pod fits are skipped without counting a search node.
+        // Candidates of which no pod fits are skipped without counting a search node.
         let most = loop {
             let Some(candidate) = self.candidates.get(position) else {
                 if value > self.best * (1.0 + 1e-9) {
@@ -167,7 +172,8 @@ impl Search<'_> {
             position += 1;
         };
         let whole = self.candidates[position].whole.map_or(most, |whole| whole.min(most));
-        // The numbers of pods are tried from that of the fractional solution downwards, then upwards.
+        // The search first tries the number of pods in the solution with divisible pods and lower numbers, then higher
+        // ones.
         for count in (0..=whole).rev().chain(whole + 1..=most) {
             if self.nodes == 0 {
                 return;
@@ -177,7 +183,7 @@ impl Search<'_> {
         }
     }
 
-    /// Searches with this many pods of a candidate.
+    /// Continues the search with this many pods of the candidate at `position`.
     fn try_count(&mut self, position: usize, count: u32, left: &Vector, value: f64) {
         let candidate = &self.candidates[position];
         let row = candidate.row;

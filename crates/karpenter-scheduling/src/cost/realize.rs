@@ -1,7 +1,9 @@
-//! Turns packed bins into planned nodes: assigns pods to bins and computes the requirements of each claim.
+//! Turns the result of the packer into planned nodes: assigns pods to nodes and computes the requirements of each
+//! NodeClaim.
 //!
-//! Hostname constraints that no cap expresses (anti-affinity between different classes) are checked here pod
-//! by pod. A pod that does not fit where it was packed is placed on another node or on a new one.
+//! Some hostname constraints cannot be stated as a maximum per node (anti-affinity between different classes), so they
+//! are checked here pod by pod. If a pod may not be on the node it was packed on, it goes to another node or to a new
+//! one.
 
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
@@ -15,7 +17,7 @@ use crate::ledger::{Claim, Ledger};
 use crate::states::StateId;
 use crate::topology::{GroupId, Kind as GroupKind};
 
-/// Builds planned nodes from bins. `None` if some pod could not be placed.
+/// Builds planned nodes from the packer's bins (nodes with pod counts). `None` if some pod could not be placed.
 pub(crate) fn claims(
     ledger: &mut Ledger,
     items: &[Item],
@@ -24,7 +26,7 @@ pub(crate) fn claims(
     bins: &[Bin],
 ) -> Option<Vec<Claim>> {
     let (mut nodes, mut left) = filled(ledger, items, rows, kinds, bins)?;
-    // Pods that did not fit where they were packed are placed in free capacity of other nodes first, then on new nodes.
+    // Pods that may not be on the node they were packed on go to free capacity of other nodes first, then to new nodes.
     for (position, item) in items.iter().enumerate() {
         for node in &mut nodes {
             if left[position] == 0 {
@@ -45,8 +47,8 @@ pub(crate) fn claims(
     Some(nodes.into_iter().map(|node| node.into_claim()).collect())
 }
 
-/// Builds planned nodes from bins that do not cover all pods; the second result is the number of pods left
-/// per item.
+/// Builds planned nodes from bins (nodes with pod counts) that do not cover all pods; the second result is the number
+/// of pods left per item (group of interchangeable pods).
 pub(crate) fn fill(
     ledger: &mut Ledger,
     items: &[Item],
@@ -81,8 +83,8 @@ fn filled(
     Some((nodes, left))
 }
 
-/// Like [`claims`], for bins in which capacity was set aside for spread pods: first every node gets an even share of
-/// these pods.
+/// Like [`claims`], for bins in which capacity was set aside for pods with a hostname spread: first, every node gets an
+/// even share of these pods.
 pub(crate) fn with_shares(
     ledger: &mut Ledger,
     items: &[Item],
@@ -115,7 +117,7 @@ pub(crate) fn with_shares(
     }
     for (_, share, members) in shares {
         let total: u32 = members.iter().map(|member| left[*member]).sum();
-        // If the division has a remainder, the first nodes get one pod more.
+        // If the pods cannot be divided evenly, the first nodes get one pod more.
         let (base, more) = (total / nodes.len() as u32, total % nodes.len() as u32);
         debug_assert!(base + u32::from(more > 0) <= *share);
         for (position, node) in nodes.iter_mut().enumerate() {
@@ -136,8 +138,8 @@ pub(crate) fn with_shares(
     Some(nodes.into_iter().filter(|node| node.pods > 0).map(|node| node.into_claim()).collect())
 }
 
-/// Assigns `count` pods of a row to a node, from the items with the most remaining pods, so that items with a limit
-/// per node are not left over.
+/// Assigns `count` pods of a group of equal pods to a node. Items with the most remaining pods come first, because
+/// items with a limit per node would otherwise be left over.
 fn distribute(
     ledger: &mut Ledger,
     items: &[Item],
@@ -204,22 +206,23 @@ fn cheapest_for(ledger: &mut Ledger, item: &Item, kinds: &[NodeKind]) -> Option<
     None
 }
 
-/// A planned node that is being filled.
+/// A planned node to which pods are being assigned.
 #[derive(Clone)]
 struct Node {
     template: usize,
     state: StateId,
-    /// The free resources of the instance type that the node was packed for.
+    /// The allocatable resources of the instance type that the node was packed for.
     free: SmallVec<[i64; 6]>,
     used: SmallVec<[i64; 6]>,
     pods: u32,
     content: Vec<(usize, u8, u32)>,
     matched: FxHashMap<GroupId, u32>,
     owners: FxHashMap<GroupId, u32>,
-    /// Spreads for which more than `maxSkew` pods were planned on every node.
+    /// Spreads for which every node was planned to hold more than `maxSkew` pods, with that number.
     spread_caps: Vec<(GroupId, u32)>,
-    /// By spread of a pod on this node: the maximum number of selected pods on the node at the end. With more of them,
-    /// this pod would have to be bound before the others, and the plan cannot control that order.
+    /// For each spread that a pod on this node states: how many pods selected by the spread the node may hold in the
+    /// end. With more of them, that pod would have to be bound before the others, and the plan cannot control the
+    /// order.
     spread_limits: FxHashMap<GroupId, u32>,
     planned_type: usize,
 }
@@ -244,7 +247,7 @@ impl Node {
         })
     }
 
-    /// Adds up to `count` pods of an item; returns how many fit.
+    /// Adds up to `count` pods of an item (group of interchangeable pods); returns how many fit.
     fn put(&mut self, ledger: &mut Ledger, item: &Item, count: u32) -> u32 {
         if count == 0 || !ledger.classes.variants[item.variant].tolerated.contains(self.template) {
             return 0;
@@ -296,7 +299,7 @@ impl Node {
         planned.map_or(max_skew, |(_, cap)| *cap)
     }
 
-    /// The number of further pods of a variant that the hostname constraints allow.
+    /// How many further pods of a variant of a pod class the hostname constraints allow on this node.
     fn host_room(&self, variant: &Variant, matched: &[GroupId]) -> u32 {
         if variant
             .repelled_by_on_host

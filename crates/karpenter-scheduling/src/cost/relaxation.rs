@@ -1,10 +1,11 @@
-//! The linear relaxation of a packing problem, solved by column generation: dual prices of the rows, a lower
-//! bound, and the columns of a good fleet.
+//! The linear relaxation of a packing problem, in which nodes may be fractional, solved by column generation. Its
+//! results are a dual price for each group of equal pods, a lower bound, and the columns (sets of pods for one node) of
+//! a good fleet.
 //!
-//! Three relaxations follow each other, and each starts at the dual prices of the one before: the resource
-//! relaxation (`resources`), the box relaxation (`boxes`) and the one with whole pods (`generation`). The lower
-//! bound is the highest of the three; the last one is Farley's bound from dual prices at which every node kind
-//! was priced (`farley`).
+//! Three relaxations are solved in turn, each starting at the dual prices of the one before: the resource relaxation
+//! (`resources`), the box relaxation (`boxes`) and the relaxation with whole pods (`generation`). The lower bound is
+//! the highest of the three. That of the last relaxation is Farley's bound, computed from dual prices at which every
+//! instance type was priced (`farley`).
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -19,56 +20,58 @@ use super::{boxes, farley};
 
 pub(crate) struct Relaxation {
     pub(crate) duals: Vec<f64>,
-    /// Dual prices of the best known bound, which oscillate less; the starting point for another relaxation.
+    /// The dual prices that gave the best bound. They change less from round to round than the final ones, so another
+    /// relaxation starts from them.
     pub(crate) center: Vec<f64>,
     pub(crate) lower_bound: f64,
-    /// The objective of the restricted master problem. No fleet of the known columns costs less; other
-    /// columns may exist.
+    /// The cost of the linear program with the columns (sets of pods for one node) found so far. No fleet of these
+    /// columns costs less, but columns may be missing.
     pub(crate) objective: f64,
-    /// The objective if the program was solved to optimality, else the lower bound. It is an estimate of the optimum,
-    /// not a bound.
+    /// An estimate of the optimal cost, not a bound: the objective if the program was solved to optimality, else the
+    /// lower bound.
     pub(crate) estimate: f64,
-    /// The columns of the solution: (kind, pods, number of nodes).
+    /// The columns (sets of pods for one node) of the solution, as (instance type, pods, number of nodes).
     pub(crate) columns: Vec<(usize, PodCounts, f64)>,
     /// The price of one unit of each resource in the resource relaxation.
     pub(crate) resource_prices: [f64; DIMENSIONS_MAX],
 }
 
-/// Limits of the search. All are counts, none is a time.
+/// Limits of the search. All of them are counts, none is a duration, so results do not depend on the machine.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Effort {
     pub(crate) rounds: usize,
-    /// The maximum number of search nodes per kind and round.
+    /// The maximum number of search nodes per instance type and round.
     pub(crate) search_nodes: u64,
-    /// With more rows than this, the dual prices come from the resource relaxation only.
+    /// If there are more groups of equal pods than this, the dual prices come from the resource relaxation only.
     pub(crate) rows_max: usize,
-    /// Column generation stops after this much work.
+    /// Column generation stops after this many work units.
     pub(crate) work_max: u64,
-    /// The box relaxation stops after this much work per row and kind; with 0 it is not solved.
+    /// The box relaxation stops after this many work units per group of equal pods and instance type; with 0 it is not
+    /// solved.
     pub(crate) box_work: u64,
-    /// The maximum number of attempts to prove the bound with the exact pricing problem (`grid`).
+    /// The maximum number of attempts to prove the lower bound by solving the pricing problem exactly (`grid`).
     pub(crate) proofs: usize,
 }
 
-/// The maximum work units of the box relaxation. In catalogs with linear prices many kinds are nearly equal, and its
-/// bound is hardly above that of the resource relaxation.
+/// The maximum work units of the box relaxation. If the catalog's prices are linear in size, many instance types are
+/// nearly equal, and the box bound is hardly above that of the resource relaxation, so more work would be wasted.
 const BOX_WORK_MAX: u64 = 6_000_000;
-/// A bound within this factor of the objective is not proved again.
+/// If the objective is at most this multiple of the lower bound, no further proof is attempted.
 const PROVED_RATIO: f64 = 1.0002;
-/// Searches that prove a bound have this many times the search nodes of the effort.
+/// Searches that prove a bound may visit this multiple of the effort's search nodes.
 const PROOF_SEARCH_FACTOR: u64 = 4;
-/// With more rows than this, similar rows are grouped for the first dual prices.
+/// If there are more rows than this, the first dual prices come from groups of similar rows.
 const GROUPS_MAX: usize = 96;
 
-/// Known results that a relaxation starts from.
+/// Results of an earlier relaxation that a relaxation starts from.
 pub(crate) struct Hint {
-    /// Approximate dual prices of the rows.
+    /// Approximate dual prices of the groups of equal pods.
     pub(crate) duals: Vec<f64>,
-    /// Columns that are likely to be in the optimal solution.
+    /// Columns (sets of pods for one node) that are likely to be in the optimal solution.
     pub(crate) columns: Vec<(usize, PodCounts)>,
 }
 
-/// Solves the relaxation. `None` if some row fits on no kind.
+/// Solves the relaxation; `None` if the pods of some group of equal pods fit on no instance type.
 pub(crate) fn relax(
     rows: &[Row],
     kinds: &[NodeKind],
@@ -78,7 +81,8 @@ pub(crate) fn relax(
     relax_from(rows, kinds, effort, None, scratch)
 }
 
-/// Like [`relax`], starting from a hint.
+/// Like [`relax`], but starts from a hint: dual prices and columns (sets of pods for one node) of an earlier
+/// relaxation.
 pub(crate) fn relax_from(
     rows: &[Row],
     kinds: &[NodeKind],
@@ -89,8 +93,8 @@ pub(crate) fn relax_from(
     let ResourceRelaxation { weights, bound } = ResourceRelaxation::solve(rows, kinds);
     let start = start_columns(rows, kinds)?;
     let mut lower_bound = bound;
-    // If pods are small compared with nodes, the dual price of a pod is nearly the price of its requests at the
-    // resource prices.
+    // If pods are small compared with nodes, a pod's dual price is close to the price of its requests in the resource
+    // relaxation.
     let priced = rows.iter().zip(&start).map(|(row, column)| {
         let single = column.price / column.entries[0].1;
         knapsack::weigh(&weights, &row.requests).min(single).max(single * 1e-6)
@@ -130,7 +134,7 @@ pub(crate) fn relax_from(
     });
     let generated = generation.run(center, lower_bound, scratch);
     lower_bound = lower_bound.max(generated.lower_bound);
-    // If the searches during column generation were too short to prove a bound, longer ones may prove it.
+    // The searches during column generation may have been too short to prove a bound; longer ones may succeed.
     let proving =
         if effort.box_work > 0 { &[&generated.center, &generated.duals][..] } else { &[&generated.duals] };
     for prices in proving {
@@ -151,12 +155,13 @@ pub(crate) fn relax_from(
     })
 }
 
-/// The maximum work for the box relaxation: it grows with rows and kinds, up to a limit.
+/// The maximum work units of the box relaxation: proportional to groups of equal pods times instance types, up to a
+/// fixed maximum.
 fn box_work(rows: &[Row], kinds: &[NodeKind], effort: Effort) -> u64 {
     (effort.box_work * (rows.len() * kinds.len()) as u64).min(BOX_WORK_MAX)
 }
 
-/// The dual prices of many rows, from the box relaxation of groups of similar rows.
+/// The dual prices of many rows, derived from the box relaxation of groups of similar rows.
 fn of_groups(
     rows: &[Row],
     kinds: &[NodeKind],
@@ -173,8 +178,9 @@ fn of_groups(
     groups.duals_of_rows(rows, &boxed.duals, weights)
 }
 
-/// Adds an artificial resource for each group of rows that exclude each other: every node has as many units as the
-/// shared limit, and every pod takes one. So the relaxations account for the limit. `None` if there are no such rows.
+/// Adds an artificial resource for each set of rows (groups of equal pods) whose pods exclude each other. Every node
+/// has as many units as the set's limit per node, and every pod in the set requests one, so the relaxations respect the
+/// limit. `None` if there are no such sets.
 fn with_exclusions(rows: &[Row], kinds: &[NodeKind]) -> Option<(Vec<Row>, Vec<NodeKind>)> {
     let unused = (0..DIMENSIONS_MAX).filter(|dimension| rows.iter().all(|row| row.requests[*dimension] == 0));
     let mut pods: BTreeMap<(u16, u32), u32> = BTreeMap::new();
@@ -197,7 +203,8 @@ fn with_exclusions(rows: &[Row], kinds: &[NodeKind]) -> Option<(Vec<Row>, Vec<No
     Some((rows, kinds))
 }
 
-/// One column per row: the kind that holds the row alone at the least price per pod.
+/// One column (set of pods for one node) per group of equal pods (row): only pods of that row, on the instance type
+/// with the lowest price per pod.
 fn start_columns(rows: &[Row], kinds: &[NodeKind]) -> Option<Vec<Column>> {
     rows.iter()
         .enumerate()

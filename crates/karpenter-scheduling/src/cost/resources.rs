@@ -1,5 +1,5 @@
-//! The resource relaxation: pods are divisible, and only the sums of their requests count. It has as many rows
-//! as resources; its dual prices are prices of resources.
+//! The resource relaxation: the weakest linear program for the packing problem. Pods are divisible, and only the sums
+//! of their requests count. It has one constraint per resource, and its dual prices are prices of resources.
 
 use super::knapsack;
 use super::shapes::{DIMENSIONS_MAX, NodeKind, Row};
@@ -17,7 +17,7 @@ pub(crate) struct ResourceRelaxation {
 }
 
 impl ResourceRelaxation {
-    /// The cheapest combination of kinds that has at least the total of every resource.
+    /// The cheapest combination of instance types whose total capacity covers the total requests of every resource.
     pub(crate) fn solve(rows: &[Row], kinds: &[NodeKind]) -> Self {
         let mut totals = [0.0; DIMENSIONS_MAX];
         for row in rows {
@@ -26,7 +26,7 @@ impl ResourceRelaxation {
             }
         }
         let used: Vec<usize> = (0..DIMENSIONS_MAX).filter(|dimension| totals[*dimension] > 0.0).collect();
-        // The requests are shares of the total, so that cpu and bytes have the same scale.
+        // Requests enter as shares of the total, so that cores and bytes have the same scale.
         let share =
             |kind: &NodeKind, dimension: usize| kind.free[dimension].max(0) as f64 / totals[dimension];
         let start: Option<Vec<Column>> = used
@@ -78,8 +78,8 @@ impl ResourceRelaxation {
         for (row, dimension) in used.iter().enumerate() {
             weights[*dimension] = master.duals[row].max(0.0) / totals[*dimension];
         }
-        // The prices are scaled so that the resources of no kind are worth more than its price; then the bound holds
-        // despite rounding errors.
+        // The resource prices are scaled down until the resources of no instance type are worth more than its price, so
+        // the bound holds despite rounding errors.
         let worst = kinds
             .iter()
             .map(|kind| knapsack::weigh(&weights, &kind.free.map(|amount| amount.max(0))) / kind.price)

@@ -1,30 +1,31 @@
-//! The numeric form of a packing problem: rows (pods of one shape with their count), node kinds (that can be
-//! launched), and which kind accepts which row.
+//! The numeric form of a packing problem: rows (groups of equal pods), node kinds (instance types with offerings of one
+//! price), and which node kind satisfies the demands of which row.
 
 use std::collections::BTreeMap;
 
 use crate::bits::Bits;
 
-/// The maximum number of resource dimensions of the search. Problems with more keep the placement of compat
-/// mode.
+/// The maximum number of distinct resources in the search. If pods request more, the placement of compat mode is kept.
 pub(crate) const DIMENSIONS_MAX: usize = 6;
 
 pub(crate) type Vector = [i64; DIMENSIONS_MAX];
 
+/// A row of the linear program: a group of equal pods that must be placed.
 #[derive(Debug, Clone)]
 pub(crate) struct Row {
     pub(crate) requests: Vector,
-    /// The demand of the row on labels and taints: an index into the demands.
+    /// The constraints of these pods on labels and taints: an index into the list of demands.
     pub(crate) demand: usize,
     pub(crate) count: u32,
-    /// The maximum number of pods per node.
+    /// The maximum number of these pods on one node.
     pub(crate) cap: u32,
-    /// Rows of one exclusion share a cap per node: (exclusion, cap).
+    /// Rows (groups of equal pods) with the same first number exclude each other's pods; the second number is the
+    /// maximum of their pods together on one node.
     pub(crate) exclusion: Option<(u16, u32)>,
 }
 
-/// A kind of node: an instance type of a template with the offerings that serve the same demands at one
-/// price.
+/// A kind of node that can be launched: an instance type of a NodePool template, with offerings that satisfy the same
+/// demands at one price.
 #[derive(Debug, Clone)]
 pub(crate) struct NodeKind {
     pub(crate) template: usize,
@@ -32,9 +33,9 @@ pub(crate) struct NodeKind {
     pub(crate) instance_type: usize,
     pub(crate) free: Vector,
     pub(crate) price: f64,
-    /// The demands that the kind satisfies.
+    /// Indexes of the demands (constraints on labels and taints) that the instance type satisfies.
     pub(crate) demands: Bits,
-    /// Whether the kind is launched as spot. Its capacity may be reduced so that other instance types can replace it.
+    /// Whether the kind is launched as spot. Its capacity may be reduced to that of alternative instance types.
     pub(crate) is_spot: bool,
 }
 
@@ -45,8 +46,8 @@ impl NodeKind {
     }
 }
 
-/// Drops kinds for which another kind has no higher price, at least the same demands and at least the same
-/// capacity.
+/// Drops each instance type for which another instance type satisfies at least the same demands (constraints on labels
+/// and taints) and has at least the same capacity at no higher price.
 pub(crate) fn drop_dominated(mut kinds: Vec<NodeKind>) -> Vec<NodeKind> {
     kinds.sort_by(|a, b| {
         a.price
@@ -57,7 +58,8 @@ pub(crate) fn drop_dominated(mut kinds: Vec<NodeKind>) -> Vec<NodeKind> {
                 (a.template, a.instance_type, &a.demands).cmp(&(b.template, b.instance_type, &b.demands))
             })
     });
-    // Kinds with equal demands are compared first, which is fast and removes most; then the rest.
+    // Instance types are first compared with instance types of equal demands (constraints on labels and taints), which
+    // is fast and drops most of them, then with all others.
     let mut by_demands: Vec<(Bits, Vec<NodeKind>)> = Vec::new();
     for kind in kinds {
         let group = match by_demands.iter().position(|(demands, _)| *demands == kind.demands) {
@@ -90,9 +92,9 @@ pub(crate) fn drop_dominated(mut kinds: Vec<NodeKind>) -> Vec<NodeKind> {
     kept
 }
 
-/// Kinds that represent all others: among kinds with the same demands and the same ratio of resources, prices
-/// differ by at least 5 %. In catalogs whose prices are linear in size no kind dominates another, and
-/// neighbours are nearly equal.
+/// Selects instance types that represent all others: among instance types with the same demands and the same ratio of
+/// resources, the prices of selected instance types differ by at least 5 %. If a catalog's prices are linear in size,
+/// no instance type dominates another, and instance types of similar size are nearly equal.
 pub(crate) fn representatives(kinds: &[NodeKind]) -> Vec<u32> {
     const FEW: usize = 128;
     const PRICE_RATIO: f64 = 1.05;
@@ -110,7 +112,7 @@ pub(crate) fn representatives(kinds: &[NodeKind]) -> Vec<u32> {
                 .collect()
         };
     let mut order: Vec<u32> = (0..kinds.len() as u32).collect();
-    // Large kinds come first, because the largest kind with a ratio of resources must be kept.
+    // Larger instance types come first, because the largest instance type of each ratio of resources must be selected.
     order.sort_by(|a, b| kinds[*b as usize].price.total_cmp(&kinds[*a as usize].price).then(a.cmp(b)));
     let mut last: BTreeMap<(&Bits, Vec<i64>), f64> = BTreeMap::new();
     let mut chosen: Vec<u32> = Vec::new();

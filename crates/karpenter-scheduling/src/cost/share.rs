@@ -1,11 +1,10 @@
-//! Lets pods with a hostname spread share nodes where that is valid.
+//! Lets pods with a hostname spread share nodes where the spread allows it.
 //!
-//! Compat mode assumes that an empty host can always exist, so `maxSkew: 1` means one pod per node.
-//! kube-scheduler counts over existing hosts: if every eligible node holds seven of the pods, eight on one
-//! node are valid. So capacity for some number of these pods is set aside on every node, the other pods are
-//! packed around it, and the spread pods are distributed evenly. Several numbers are tried. The result is
-//! used only if it is cheaper, every hostname constraint holds by kube-scheduler's rule, and no node holds
-//! more than the limit of a hard spread (`limits`).
+//! Compat mode assumes that an empty host can always exist, so `maxSkew: 1` means one pod per node. kube-scheduler
+//! compares existing hosts: if every eligible node holds seven of the pods, one node may hold eight. So this module
+//! sets aside capacity for some number of spread pods on every node, packs the other pods around it, and distributes
+//! the spread pods evenly. It tries several numbers. The result is used only if it is cheaper, every hostname
+//! constraint holds by kube-scheduler's rule, and no node exceeds the limit of a hard spread (`limits`).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,21 +18,23 @@ use crate::bits::Bits;
 use crate::ledger::{Claim, Ledger};
 use crate::topology::{GroupId, Kind as GroupKind, Slot};
 
-/// Pods that state a hostname spread which selects them.
+/// Pods that state the same hostname spread, which selects all of them.
 struct Spread {
     group: GroupId,
-    /// Positions in the items.
+    /// The indexes of the spread's pods in the list of items (groups of interchangeable pods).
     members: Vec<usize>,
     count: u32,
-    /// By dimension: the largest request of any of the pods.
+    /// For each resource: the largest request of any of the spread's pods.
     requests: super::shapes::Vector,
     max_skew: u32,
-    /// Whether some of the pods require the spread. A preferred spread has no limit.
+    /// Whether at least one of the pods states the spread as required (`DoNotSchedule`). A preferred spread has no
+    /// limit per node.
     is_required: bool,
 }
 
 impl Spread {
-    /// The maximum number of the pods on a node of a template if the spread counts `counted` pods in total.
+    /// How many of the spread's pods one node of the NodePool template may hold, if the spread counts `counted` pods in
+    /// total.
     fn limit(&self, ledger: &Ledger, template: usize, counted: u64) -> u32 {
         if self.is_required {
             limits::limit(limits::share(ledger, template), self.max_skew, counted)
@@ -43,7 +44,8 @@ impl Spread {
     }
 }
 
-/// Tries to pack with shared hosts; returns the nodes if they cost less than `price`.
+/// Packs the items (groups of interchangeable pods) with nodes shared by spread pods; returns the nodes if they cost
+/// less than `price`.
 pub(crate) fn repack(
     ledger: &mut Ledger,
     tier: &Bits,
@@ -56,7 +58,8 @@ pub(crate) fn repack(
     let spreading: Vec<usize> = spreads.iter().flat_map(|spread| spread.members.iter().copied()).collect();
     let others: Vec<Item> =
         (0..items.len()).filter(|item| !spreading.contains(item)).map(|item| items[item].clone()).collect();
-    // Demands are numbered once for all items, so that all attempts use the same list of kinds.
+    // Demands (constraints on labels and taints) are numbered once for all items (groups of interchangeable pods), so
+    // that every attempt can use the same list of instance types.
     let mut demands = Demands::default();
     items::rows(ledger, items, &mut demands, tier, items::Purpose::Packing);
     let rows = items::rows(ledger, &others, &mut demands, tier, items::Purpose::Packing);
@@ -67,7 +70,8 @@ pub(crate) fn repack(
         .filter(|kind| kind.demands.is_superset(&takes_all))
         .collect();
     let largest = spreads.iter().map(|spread| spread.count).max()?;
-    // The limits by spread and template. Every pod is placed, so the counters are those of the whole plan.
+    // For each spread and NodePool template: the limit per node. All pods are placed at this point, so the counts are
+    // those of the final plan.
     let limits: Vec<Vec<u32>> = spreads
         .iter()
         .map(|spread| {
@@ -83,7 +87,7 @@ pub(crate) fn repack(
     let mut best: Option<(f64, Vec<Claim>)> = None;
     let per_node = [2u32, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64, 96, 128, 192, 256];
     let some = per_node.into_iter().take_while(|per_node| per_node <= &largest);
-    // The last attempt has the smallest number of nodes that the limits allow.
+    // The last attempt uses as few nodes as the limits per node allow.
     for nodes_wanted in some.map(|per_node| largest.div_ceil(per_node)).chain([1]) {
         let nodes_wanted = nodes_wanted.max(nodes_least);
         if nodes_wanted >= largest || !tried.insert(nodes_wanted) {
@@ -108,7 +112,8 @@ pub(crate) fn repack(
     best.map(|(_, claims)| claims)
 }
 
-/// The spreads whose pods may share hosts; `None` if there are none or if the pods have other constraints.
+/// The spreads whose pods may share hosts; `None` if there are none, or if their pods have constraints that this module
+/// does not support.
 fn spreads(ledger: &Ledger, items: &[Item]) -> Option<Vec<Spread>> {
     let mut by_group: BTreeMap<GroupId, Spread> = BTreeMap::new();
     for (position, item) in items.iter().enumerate() {
@@ -138,7 +143,8 @@ fn spreads(ledger: &Ledger, items: &[Item]) -> Option<Vec<Spread>> {
     (!by_group.is_empty()).then(|| by_group.into_values().collect())
 }
 
-/// Packs all items on about `nodes_wanted` nodes, each with an even share of every spread.
+/// Packs all items (groups of interchangeable pods) on about `nodes_wanted` nodes, each with an even share of every
+/// spread.
 #[expect(
     clippy::too_many_arguments,
     reason = "one call site; the arguments are prepared once for all attempts"
@@ -212,8 +218,8 @@ fn pack_others(rows: &[Row], kinds: &[NodeKind], scratch: &mut Scratch) -> Optio
         .pack(&relaxed.columns, &[])
 }
 
-/// Whether every spread holds by kube-scheduler's rule (no host has more than `maxSkew` pods above the
-/// eligible host with the fewest) and no new node exceeds its limit.
+/// Whether every spread holds by kube-scheduler's rule (no host has more than `maxSkew` pods above the eligible host
+/// with the fewest) and no new node exceeds the spread's limit.
 fn host_spreads_hold<'a>(
     ledger: &mut Ledger,
     claims: impl Iterator<Item = &'a Claim> + Clone,

@@ -1,9 +1,10 @@
-//! A small revised simplex method for covering problems: minimise price·x subject to A·x ≥ demand, x ≥ 0.
+//! A small revised simplex method for covering problems: minimise price·x subject to A·x ≥ demand, x ≥ 0. Here x is how
+//! many nodes use each column (a set of pods), and demand is the number of pods of each row.
 //!
-//! Columns are added one at a time (column generation), and the dual prices are read after every pivot. The
-//! basis inverse is dense, because there are only as many rows as distinct pod shapes. It is written by hand
-//! because the pure-Rust LP crates either expose no duals or cannot warm-start with a new column; docs/adr
-//! has the measurements.
+//! Columns are added one at a time (column generation), and the dual prices are read after every pivot. The basis
+//! inverse is dense, because there are only as many rows as groups of equal pods. The solver is written by hand because
+//! LP crates in pure Rust either expose no dual prices or cannot continue from a solution after a column is added;
+//! docs/adr has the measurements.
 
 /// Coefficients below this count as zero.
 const EPSILON: f64 = 1e-9;
@@ -17,11 +18,11 @@ pub(crate) struct Column {
     pub(crate) tag: u32,
 }
 
-/// The restricted master problem with its current basis.
+/// The linear program with the columns known so far (the restricted master problem), and its current basis.
 pub(crate) struct Master {
     rows: usize,
     demand: Vec<f64>,
-    /// Row-major inverse of the basis matrix.
+    /// The inverse of the basis matrix, stored row by row.
     inverse: Vec<f64>,
     basis: Vec<Column>,
     values: Vec<f64>,
@@ -30,7 +31,7 @@ pub(crate) struct Master {
 }
 
 impl Master {
-    /// Starts from one column per row that covers only that row.
+    /// Starts from one column per row, which covers only that row.
     pub(crate) fn new(demand: Vec<f64>, start: Vec<Column>) -> Self {
         let rows = demand.len();
         let mut inverse = vec![0.0; rows * rows];
@@ -57,7 +58,7 @@ impl Master {
         self.basis.iter().zip(&self.values).map(|(column, value)| column.price * value).sum()
     }
 
-    /// The columns of the solution with their amounts.
+    /// The columns of the solution, each with the number of nodes that use it.
     pub(crate) fn solution(&self) -> impl Iterator<Item = (&Column, f64)> {
         self.basis.iter().zip(self.values.iter().copied()).filter(|(_, value)| *value > EPSILON)
     }
@@ -82,8 +83,8 @@ impl Master {
             let mut best: Option<(f64, usize)> = None;
             for (position, column) in pool.iter().enumerate() {
                 let gain = self.value_of(&column.entries) - column.price;
-                // Columns are chosen by gain per price, which finds good columns of every size; by gain alone, large
-                // nodes would always be chosen.
+                // Columns are chosen by gain per price, which gives good columns for nodes of every size; by gain
+                // alone, large nodes would always win.
                 let gain = gain / column.price;
                 if gain > 1e-7 && best.is_none_or(|best| gain > best.0) {
                     best = Some((gain, position));
@@ -99,8 +100,8 @@ impl Master {
         PIVOTS_MAX
     }
 
-    /// Enters surplus variables while some dual price is negative, so that the dual prices stay feasible if a row is
-    /// covered more than required.
+    /// While some dual price is negative, lets the surplus variable of that row enter the basis. The dual prices then
+    /// stay feasible even if a row is covered more than required.
     pub(crate) fn drop_negative_duals(&mut self) {
         for _ in 0..self.rows {
             let Some(row) = (0..self.rows)
@@ -188,7 +189,7 @@ impl Master {
         }
     }
 
-    /// Rebuilds the inverse from the basis columns, to remove accumulated rounding errors.
+    /// Computes the inverse from the basis columns again, which removes accumulated rounding errors.
     fn refactor(&mut self) {
         self.pivots_since_refactor = 0;
         let rows = self.rows;
@@ -248,7 +249,8 @@ mod tests {
         Column { price, entries: entries.to_vec(), tag: 0 }
     }
 
-    /// Minimizes 3·x1 + 2·x2 + 4·x3 for rows that columns cover together; weak duality below checks the result.
+    /// The test minimises 3·x1 + 2·x2 + 4·x3 where each column covers several rows; weak duality below checks the
+    /// result.
     #[test]
     fn primal_and_dual_objectives_are_equal() {
         let demand = vec![7.0, 5.0, 3.0];

@@ -1,8 +1,8 @@
-//! Fills slots of capacity reservations in a repacking. Reserved capacity is paid for already, so its slots are filled
-//! first, with the pods that would cost most elsewhere.
+//! Fills the slots of capacity reservations (instances that are reserved and paid for already) before other nodes are
+//! packed, with the pods that would cost most elsewhere.
 //!
-//! There are two attempts: one fills slots in addition to the reserved nodes of compat mode, the other replaces these
-//! nodes. Each is a complete repacking; the caller uses the cheaper one.
+//! There are two attempts: one keeps the reserved nodes of compat mode and fills the remaining slots, the other repacks
+//! these nodes as well. Each attempt is a complete repacking; the caller uses the cheaper one.
 
 use std::collections::BTreeMap;
 
@@ -19,24 +19,25 @@ use crate::bits::Bits;
 use crate::ledger::{Claim, Ledger};
 use crate::reservations::ReservationId;
 
-/// Value factor for pods that fit only on reserved capacity.
+/// Pods that fit only on reserved capacity get their value multiplied by this, so that they are placed first.
 const RESERVATION_ONLY_FACTOR: f64 = 1_000.0;
 
-/// Whether the reserved nodes of compat mode are kept.
+/// Whether a repacking keeps the reserved nodes of compat mode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ReservedNodes {
     Keep,
     Repack,
 }
 
-/// A node kind, and the reservations that it can be launched into.
+/// A node kind, and the reservations whose slots it can be launched into.
 struct SlotKind {
     kind: NodeKind,
     reservations: Vec<ReservationId>,
 }
 
-/// The repacking after slots were filled; the nodes in the slots are among its frozen nodes. `others` are
-/// planned nodes of other tiers. `None` if no slot can be filled.
+/// The input for a repacking after slots of reservations were filled. The nodes in these slots are among its frozen
+/// nodes, which are not repacked. `others` are planned nodes of NodePools of other weights. `None` if no slot can be
+/// filled.
 pub(super) fn fill(
     ledger: &mut Ledger,
     tier: &Bits,
@@ -69,13 +70,13 @@ pub(super) fn fill(
         item.count = left;
     }
     repacking.items.retain(|item: &Item| item.count > 0);
-    // The frozen nodes of compat mode come last in the list, see `Repacked`.
+    // The nodes of compat mode that are not repacked (frozen) go to the end of the list, as `Repacked` requires.
     filled.append(&mut repacking.frozen);
     repacking.frozen = filled;
     Some(repacking)
 }
 
-/// The node kinds of spare slots; kinds that differ only in the reservation are merged.
+/// The node kinds that fit into unused slots; kinds that differ only in the reservation are merged.
 fn slot_kinds(ledger: &mut Ledger, tier: &Bits, demands: &[Demand], spare: &[u32]) -> Vec<SlotKind> {
     let mut serves: BTreeMap<(usize, usize, ReservationId), (f64, Bits)> = BTreeMap::new();
     for template in tier.iter().filter(|one| !ledger.prepared.templates[*one].has_min_values) {
@@ -117,7 +118,8 @@ fn slot_kinds(ledger: &mut Ledger, tier: &Bits, demands: &[Demand], spare: &[u32
     kinds
 }
 
-/// The price of one unit of each resource, and the value of one pod of each row: its price on other capacity.
+/// The price of one unit of each resource, and the value of one pod of each group of equal pods: what it costs on
+/// capacity that is not reserved.
 fn resource_prices_and_values(
     rows: &[Row],
     market: &[NodeKind],
@@ -138,7 +140,8 @@ fn resource_prices_and_values(
     (weights, values.collect())
 }
 
-/// Fills slots, each time the kind that holds the highest value, until no pod fits.
+/// Fills reservation slots one by one, each time with the instance type whose pods have the highest total value, until
+/// no pod fits.
 fn fill_slots(
     rows: &[Row],
     values: &[f64],
@@ -148,7 +151,8 @@ fn fill_slots(
     scratch: &mut Scratch,
 ) -> Vec<Bin> {
     let mut remaining: Vec<u32> = rows.iter().map(|row| row.count).collect();
-    // The value of a kind only decreases as pods are used up, so an earlier value is an upper bound.
+    // As pods are placed, the value that an instance type can reach only decreases, so an earlier value is an upper
+    // bound.
     let mut most: Vec<(f64, usize)> = (0..slots.len()).map(|kind| (f64::MAX, kind)).collect();
     let mut bins = Vec::new();
     let left = |spare: &[u32], kind: usize| -> u32 {
@@ -179,7 +183,7 @@ fn fill_slots(
         if pod_counts.is_empty() {
             return bins;
         }
-        // The same pods may fit into a smaller slot, which leaves the larger one to others.
+        // If a smaller reservation slot holds the same pods, it is used, and the larger slot remains for others.
         let holds = |kind: &NodeKind| {
             let mut free = kind.free;
             pod_counts.iter().all(|(row, count)| {

@@ -1,18 +1,18 @@
-//! Dual price smoothing: prices for the next round between those of the master problem, which oscillate, and
-//! those of the best bound so far.
+//! Dual price smoothing for column generation: the next round uses dual prices between those of the master problem,
+//! which oscillate, and those that gave the best bound so far.
 
 use std::ops::Range;
 
-/// The change of the weight of the best prices after a round.
+/// After a round, the weight of the prices of the best bound changes by this amount.
 const STEP: f64 = 0.1;
-/// A smaller weight is set to zero.
+/// A weight below this is set to zero.
 const LEAST: f64 = 0.3;
 
 pub(crate) struct Smoothing {
-    /// The weight of the best prices.
+    /// The weight of the dual prices that gave the best bound.
     weight: f64,
     range: Range<f64>,
-    /// The weight is multiplied by this after a round without a pivot.
+    /// After a round in which no column (set of pods for one node) entered the basis, the weight is multiplied by this.
     shrink: f64,
 }
 
@@ -21,14 +21,14 @@ impl Smoothing {
         Self { weight: range.end, shrink: range.start, range }
     }
 
-    /// Whether the prices are exactly those of the master problem. If such a round finds no column that improves the
-    /// objective, column generation ends.
+    /// Whether `between` returns the prices of the master problem unchanged. If such a round finds no column (set of
+    /// pods for one node) that lowers the cost, column generation ends.
     pub(crate) fn is_off(&self) -> bool {
         self.weight == 0.0
     }
 
-    /// Adapts the weight after a round. The arguments say whether its columns entered the basis, and whether its prices
-    /// gave the best bound.
+    /// Adjusts the weight after a round. `has_pivots` says whether columns (sets of pods for one node) entered the
+    /// basis, `has_improved` whether the prices of the round gave the best bound.
     pub(crate) fn adapt(&mut self, has_pivots: bool, has_improved: bool) {
         self.weight = match (has_pivots, has_improved) {
             (false, _) if self.weight < LEAST => 0.0,

@@ -1,7 +1,6 @@
-//! Changes of a ledger: nodes that a simulation removes temporarily, and results that are committed
-//! permanently.
+//! Changes of a ledger: a simulation removes nodes temporarily; a commit changes nodes and pods permanently.
 //!
-//! At the end of a simulation all its changes are undone, except for cached facts about labels and instance types.
+//! At the end of a simulation, all changes are undone except cached facts about labels and instance types.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,7 +16,7 @@ use crate::reservations::{ReservationId, Slots};
 use crate::states::Checkpoint;
 use crate::topology::GroupId;
 
-/// The state between simulations, and the nodes that the current simulation removed.
+/// The saved state to which the end of a simulation returns, and the nodes that the running simulation removed.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Changes {
     simulation: u64,
@@ -25,11 +24,11 @@ pub(super) struct Changes {
     gone: Vec<usize>,
     limits_left: Vec<SmallVec<[i64; 2]>>,
     nodes_left: Vec<Option<i64>>,
-    /// Slots of reservations that committed nodes hold.
+    /// For each reservation: the number of slots that committed nodes hold.
     slots_taken: BTreeMap<ReservationId, u32>,
 }
 
-/// A node that is added.
+/// A node that a commit adds.
 pub(crate) struct Arrival<'a> {
     /// The index in `Problem::nodes`.
     pub(crate) id: usize,
@@ -55,7 +54,7 @@ impl Ledger {
         self.changes.is_simulating
     }
 
-    /// Removes nodes and prepares the classes of the queue for placement, until [`Ledger::end_simulation`].
+    /// Removes nodes until [`Ledger::end_simulation`] and prepares the classes of the queue for placement.
     pub(crate) fn begin_simulation(
         &mut self,
         gone: &[usize],
@@ -104,8 +103,8 @@ impl Ledger {
         });
     }
 
-    /// Closes nodes to moved pods, except those in `open` that were open before. Returns the nodes that were closed
-    /// before.
+    /// Stops nodes from accepting moved pods, except the nodes in `open`. Nodes that did not accept them before stay
+    /// closed. Returns the previous set of closed nodes.
     pub(crate) fn close_to_movers_except(&mut self, open: impl Iterator<Item = usize>) -> Bits {
         let mut closed = Bits::empty(self.nodes.len());
         (0..self.nodes.len()).for_each(|node| closed.insert(node));
@@ -141,14 +140,14 @@ impl Ledger {
         self.changes.is_simulating = false;
     }
 
-    /// Drops what simulations cached since a checkpoint.
+    /// Drops what simulations cached after the checkpoint was taken.
     pub(crate) fn drop_since(&mut self, checkpoint: Checkpoint) {
         self.states.drop_since(checkpoint);
         self.filters.retain(|(_, state), _| *state < checkpoint.states);
         self.node_matches.retain(|(added, _), _| *added < checkpoint.added);
     }
 
-    /// Removes a node and the counts of its pods. The caller updates the domains of spreads.
+    /// Removes a node and subtracts its pods from the counters. The caller updates the domains of spreads.
     fn remove_temporarily(&mut self, node: usize) {
         self.present.remove(node);
         let facts = self.nodes[node].facts.clone();
@@ -169,7 +168,7 @@ impl Ledger {
         }
     }
 
-    /// Commits a result: nodes are removed, pods are bound, nodes are added.
+    /// Applies a result permanently: removes nodes, binds pods to nodes, and adds nodes.
     pub(crate) fn commit(
         &mut self,
         gone: &[usize],
@@ -203,7 +202,7 @@ impl Ledger {
         }
     }
 
-    /// Subtracts from the remaining limits of a template: amounts of the limited resources, and a number of nodes.
+    /// Subtracts amounts of the limited resources, and a number of nodes, from what remains of a NodePool's limits.
     pub(crate) fn charge(&mut self, template: usize, amounts: &[i64], nodes: i64) {
         let limits = &mut self.changes.limits_left[template];
         limits.iter_mut().zip(amounts).for_each(|(left, amount)| *left -= amount);
@@ -230,7 +229,7 @@ impl Ledger {
         self.count_bound(node, &matched, &keeps_away, count, false);
     }
 
-    /// Adds nodes from `first` on to the cached matches.
+    /// Adds the nodes with index `first` and above to the cached sets of matching nodes.
     fn extend_matches(&mut self, first: usize) {
         let mut known = std::mem::take(&mut self.node_matches);
         for ((added, tolerations), bits) in &mut known {

@@ -1,8 +1,9 @@
-//! Whether a spread counts the pods of a planned node.
+//! Decides whether a topology spread counts the pods of a planned node.
 //!
-//! A spread with `nodeAffinityPolicy: Honor` counts only nodes that match the node affinity of the pod that has the
-//! spread. A planned node may still have some instance types and offerings that match and some that do not. Then it is
-//! undecided whether it counts, and [`pin`] decides it. Upstream counts such a node unless its claim excludes the pod.
+//! A spread with `nodeAffinityPolicy: Honor` counts only nodes that match the node affinity of the pod that states the
+//! spread. A planned node may still be able to launch as instance types and offerings of which some match and some do
+//! not. Then the result is undecided, and [`pin`] restricts the node. Upstream counts such a node unless its NodeClaim
+//! excludes the pod.
 //!
 //! [`pin`]: crate::pin
 
@@ -23,20 +24,21 @@ pub(crate) enum Eligibility {
     Undecided,
 }
 
-/// Whether a spread counts the nodes of a state.
+/// Whether a spread counts planned nodes that have the requirements of a state.
 #[derive(Debug, Clone)]
 pub(crate) struct FilterResult {
     pub(crate) eligibility: Eligibility,
-    /// Requirements that keep the result: if a node gets further requirements but still meets these, the result is the
-    /// same.
+    /// Requirements that keep the result valid: a node that gets further requirements but still meets these has the
+    /// same result.
     pub(crate) keeps: Requirements,
 }
 
-/// The requirements of a claim, an instance type and one of its offerings.
+/// One way to launch a planned node: the requirements of its NodeClaim, of an instance type, and of one of its
+/// offerings.
 struct Launch<'a>([&'a Requirements; 3]);
 
 impl Launch<'_> {
-    /// The requirement on a label; `None` if the node will not have the label.
+    /// The requirement on a label of the launched node; `None` if the node will not have the label.
     fn label(&self, key: &str) -> Option<Requirement> {
         let mut known = self.0.iter().filter_map(|requirements| requirements.get(key));
         let first = known.next()?.clone();
@@ -45,7 +47,8 @@ impl Launch<'_> {
 }
 
 impl Ledger {
-    /// Whether a group counts a node of this state. An undecided node counts for hostname groups only.
+    /// Whether a topology group counts planned nodes of this requirement state. If the result is undecided, hostname
+    /// groups count the node and others do not.
     pub(crate) fn filter_accepts(&mut self, group: GroupId, state: StateId) -> bool {
         if self.topology.group(group).id.filter.is_all() {
             return true;
@@ -70,7 +73,7 @@ impl Ledger {
         let filter = &self.topology.group(group).id.filter;
         let mut keeps = Requirements::new();
         if let Some(tolerations) = &filter.tolerations {
-            // The NodePool determines the taints, so the requirements fix the NodePool.
+            // The NodePool determines the taints, so the result holds only for nodes of the same NodePool.
             self.keep_pool(state, &mut keeps);
             let data = self.states.get(state);
             let taints = &self.problem.pools[self.prepared.templates[data.template].pool].taints;
@@ -129,7 +132,7 @@ impl Ledger {
         }
     }
 
-    /// Adds requirements under which a selector term continues to exclude the node.
+    /// Adds to `keeps` the requirements under which the selector term keeps excluding the node.
     fn keep_excluded(&self, state: StateId, term: &Requirements, keeps: &mut Requirements) {
         let requirements = &self.states.get(state).requirements;
         let conflict = match requirements.compatible(term, &self.problem.well_known) {
@@ -171,7 +174,8 @@ impl Ledger {
         })
     }
 
-    /// States in which it is decided whether a spread counts the node; states that it counts come first.
+    /// Narrower states in which it is decided whether the spread counts the node. States in which the spread counts the
+    /// node come first.
     pub(crate) fn states_that_decide(&mut self, group: GroupId, state: StateId) -> Vec<StateId> {
         let terms = self.topology.group(group).id.filter.terms.clone().unwrap_or_default();
         let mut ways = Vec::new();
@@ -184,7 +188,7 @@ impl Ledger {
         ways
     }
 
-    /// The state narrowed to nodes that a term excludes.
+    /// The state, narrowed to launches that the selector term excludes.
     fn excluded_by_term(&mut self, state: StateId, term: &Requirements) -> Option<StateId> {
         if self.eligibility_by_term(state, term) == Eligibility::Excluded {
             return Some(state);
@@ -198,7 +202,7 @@ impl Ledger {
     }
 }
 
-/// The requirement that excludes exactly the wanted values, for the operator `In` only.
+/// The requirement that allows exactly the values that `wanted` does not; only for the operator `In`.
 fn complement_of(wanted: &Requirement) -> Option<Requirement> {
     (wanted.operator() == Operator::In)
         .then(|| Requirement::new(wanted.key.clone(), Operator::NotIn, wanted.values.iter().cloned()))
@@ -208,7 +212,7 @@ fn holds_without_label(wanted: &Requirement) -> bool {
     matches!(wanted.operator(), Operator::NotIn | Operator::DoesNotExist)
 }
 
-/// Whether every label value that `own` allows is wanted.
+/// Whether `wanted` allows every label value that `own` allows.
 fn all_values_match(own: &Requirement, wanted: &Requirement) -> bool {
     match own.operator() {
         Operator::In => own.values.iter().all(|value| wanted.has(value)),
@@ -221,7 +225,7 @@ fn all_values_match(own: &Requirement, wanted: &Requirement) -> bool {
     }
 }
 
-/// Whether some label value that `own` allows is wanted; `None` means no label.
+/// Whether `wanted` allows some label value that `own` allows; an `own` of `None` means that the node lacks the label.
 fn some_value_matches(own: Option<&Requirement>, wanted: &Requirement) -> bool {
     match own {
         Some(own) if own.operator() != Operator::DoesNotExist => own.has_intersection(wanted),

@@ -1,4 +1,4 @@
-//! Whether one more pod fits on a planned node, and how many copies of it.
+//! Decides whether one more pod fits on a planned node, and how many copies of the pod fit.
 
 use karpenter_model::pod::HostPort;
 use karpenter_model::resources::ResourceList;
@@ -13,7 +13,7 @@ use crate::templates::Amounts;
 use crate::topology::{Kind, Slot, node_terms};
 
 impl Ledger {
-    /// Whether a variant fits on a planned node.
+    /// Checks whether one more pod of a variant of a pod class fits on a planned node.
     pub(crate) fn fit_claim(&mut self, variant: usize, claim: usize) -> Option<Fit> {
         let state = self.claims[claim].state;
         let template = self.states.get(state).template;
@@ -28,7 +28,8 @@ impl Ledger {
         self.fit_in_state(variant, Some(claim), state, &total)
     }
 
-    /// Whether a variant fits on a new node of a template, within the remaining limits of the NodePool.
+    /// Checks whether a pod of a variant of a pod class fits on a new node of a NodePool template, within the remaining
+    /// limits of the NodePool.
     pub(crate) fn fit_new(&mut self, variant: usize, template: usize) -> Option<Fit> {
         self.slots.reservation_was_full = false;
         if !self.classes.variants[variant].tolerated.contains(template)
@@ -77,8 +78,8 @@ impl Ledger {
         None
     }
 
-    /// Goes through the zone-like keys that constrain the variant, tries domains in order of preference, and
-    /// returns the first state that `accept` accepts.
+    /// For each zone-like key that constrains a variant of a pod class, tries domains in order of preference; returns
+    /// the result for the first requirement state that `accept` accepts.
     fn narrow_by_topology<T>(
         &mut self,
         variant: usize,
@@ -121,7 +122,7 @@ impl Ledger {
         }
     }
 
-    /// The domains of a key in which every constraint of the variant holds.
+    /// The domains of a key in which every constraint of a variant of a pod class holds.
     pub(crate) fn allowed_domains(&self, variant: usize, key: usize, possible: &Bits) -> Bits {
         let data = &self.classes.variants[variant];
         let mut allowed = possible.clone();
@@ -169,7 +170,8 @@ impl Ledger {
         allowed
     }
 
-    /// The domains that the term of the variant allows, and those allowed by other terms in which a node is planned.
+    /// The domains that the required term of this variant of the pod allows, plus domains that other required terms of
+    /// the pod allow and in which a node is planned.
     fn allowed_domains_with_nodes(&self, variant: usize, owned: &Owned) -> Bits {
         let mut allows = owned.pod_allows.clone();
         let (name, domains) = (&self.topology.keys[owned.key], &self.topology.domains[owned.key]);
@@ -187,7 +189,8 @@ impl Ledger {
         allows
     }
 
-    /// Whether a simulation removed pods of the variant's spreads from domains that have not been refilled.
+    /// Whether a simulation removed pods that a spread of a variant of a pod class counts, and their domains do not
+    /// have as many pods again.
     pub(crate) fn has_vacated_domains(&self, variant: usize) -> bool {
         let mut spreads = self.classes.variants[variant]
             .owned
@@ -196,7 +199,8 @@ impl Ledger {
         spreads.any(|owned| self.topology.group(owned.group).vacated.iter().any(|count| *count > 0))
     }
 
-    /// Whether the first pod of an affinity whose selector matches the pod itself may choose its domain freely.
+    /// Whether the pod is the first of an affinity that selects the pod itself; such a pod may choose its domain
+    /// freely.
     fn may_choose_first_domain(&self, owned: &Owned) -> bool {
         let group = self.topology.group(owned.group);
         owned.selects_itself && group.matched_total == 0
@@ -217,12 +221,12 @@ impl Ledger {
         Choice::AnyOf(allowed)
     }
 
-    /// Whether the hostname constraints allow one more copy on a slot.
+    /// Whether the hostname constraints allow one more copy of a variant of a pod class on a node.
     pub(crate) fn host_allows(&self, variant: usize, slot: Slot) -> bool {
         self.host_copies(variant, slot) > 0
     }
 
-    /// The number of copies that the hostname constraints allow on a slot.
+    /// How many copies of the variant the hostname constraints allow on a node.
     pub(crate) fn host_copies(&self, variant: usize, slot: Slot) -> u32 {
         let data = &self.classes.variants[variant];
         let mut copies = u32::MAX;
@@ -276,7 +280,8 @@ impl Ledger {
         state.maximal.iter().any(|index| holds(&types[*index].free, total))
     }
 
-    /// An instance type of the state that holds the total, and whether minValues were relaxed.
+    /// Finds an instance type of the requirement state that holds `total`, and whether `minValues` had to be lowered
+    /// for this.
     fn witness(&self, variant: usize, claim: Option<usize>, state: StateId, total: &Amounts) -> Witness {
         let data = self.states.get(state);
         let template = data.template;
@@ -310,14 +315,15 @@ impl Ledger {
         {
             return Witness::Holds { index: first, relaxed_min_values: false };
         }
-        // A planned node never loses `minValues` that it meets; only a new node may start with lowered ones.
+        // A planned node keeps meeting the `minValues` that it meets; only a new node may start with lowered
+        // `minValues`.
         if self.may_relax_min_values() && claim.is_none() {
             return Witness::Holds { index: first, relaxed_min_values: true };
         }
         Witness::None
     }
 
-    /// Whether a planned node without reservations would hold reservations once it has one more pod.
+    /// Whether a planned node that holds no reservation would hold one after one more pod was added.
     fn takes_slots(&self, variant: usize, claim: Option<usize>, state: StateId) -> bool {
         let held = claim.map_or(&[][..], |claim| &self.claims[claim].reservations);
         if !held.is_empty() || self.cannot_use_reservations(held) {
@@ -344,8 +350,8 @@ impl Ledger {
             }
     }
 
-    /// All instance types of a state that hold the total, within limits, host ports and volume attachments.
-    /// Reservations are not considered.
+    /// All instance types of a requirement state that hold `total` and respect NodePool limits, host ports and volume
+    /// attachments. Reservations are not checked.
     pub(crate) fn survivors(
         &self,
         variant: usize,
@@ -362,7 +368,7 @@ impl Ledger {
         self.holding(state, total, limit, &variants)
     }
 
-    /// All instance types that hold the pods of a planned node and can launch with the reservations it holds.
+    /// All instance types that hold the pods of a planned node and can launch into the reservations that it holds.
     pub(crate) fn survivors_of(&self, claim: &Claim) -> Vec<StateType> {
         let types = self.holding_of(claim);
         if self.states.get(claim.state).reserved.is_empty() {
@@ -371,7 +377,7 @@ impl Ledger {
         self.usable(claim.state, &types, &claim.reservations)
     }
 
-    /// All instance types that hold the pods of a planned node.
+    /// All instance types that hold the pods of a planned node, with or without its reservations.
     pub(crate) fn holding_of(&self, claim: &Claim) -> Vec<StateType> {
         let variants: Vec<usize> = claim.content.iter().map(|(v, _, _)| *v).collect();
         self.holding(claim.state, &claim.used, claim.limit.as_deref(), &variants)
@@ -426,7 +432,7 @@ impl Ledger {
             .collect()
     }
 
-    /// Distinct volumes per CSI driver over some variants.
+    /// The number of distinct volumes that the pods of some variants of pod classes attach, per CSI driver.
     pub(crate) fn attachments(
         &self,
         variants: impl Iterator<Item = usize>,
@@ -445,12 +451,11 @@ impl Ledger {
         counts
     }
 
-    /// The number of copies of a bulk variant that fit on a planned node for which `fit` was found; at least
-    /// one.
+    /// How many copies of a bulk variant fit on a planned node for which `fit` was computed; at least one.
     pub(crate) fn copies_on_claim(&self, variant: usize, claim: Option<usize>, fit: Fit, slot: Slot) -> u32 {
         let data = &self.classes.variants[variant];
         let state = self.states.get(fit.state);
-        // A new node relaxes minValues for its first pod only.
+        // Only the first pod of a new node may lower `minValues`.
         if !data.is_bulk || fit.relaxed_min_values {
             return 1;
         }
@@ -465,10 +470,12 @@ impl Ledger {
                 return most;
             }
         } else if self.takes_slots(variant, claim, fit.state) {
-            // A node that holds a slot must not lose it, so further pods are placed one by one.
+            // A further pod could make the node lose its reservation, which must not happen, so further pods are placed
+            // one by one.
             return 1;
         }
-        // More copies leave fewer instance types: if some number of copies fits, so does every smaller number.
+        // With more copies, fewer instance types remain. So if some number of copies fits, every smaller number fits as
+        // well, and a binary search finds the maximum.
         let (mut low, mut high) = (1, most);
         while low < high {
             let middle = low + (high - low).div_ceil(2);
@@ -485,7 +492,8 @@ impl Ledger {
         low
     }
 
-    /// Counts a new node towards the limits of the NodePool, with the largest instance type that it may launch as.
+    /// Counts a new node towards the limits of its NodePool, as if it were the largest instance type that it may launch
+    /// as.
     pub(crate) fn charge_limits(&mut self, claim: usize) {
         let state = self.claims[claim].state;
         let template = self.states.get(state).template;
@@ -523,19 +531,19 @@ impl Ledger {
     }
 }
 
-/// The result of searching an instance type that holds a total.
+/// The result of searching for an instance type that holds a total of requests.
 enum Witness {
     Holds {
         index: usize,
         relaxed_min_values: bool,
     },
     None,
-    /// The only obstacle is that reservations are full.
+    /// Instance types hold the total, but only in reservations that have no free slot.
     ReservationFull,
 }
 
 enum Choice {
-    /// The node must be in exactly one of these domains; they are in order of preference.
+    /// The node must be in exactly one of these domains, which are in order of preference.
     One(SmallVec<[usize; 4]>),
     /// The node may launch in any of these domains.
     AnyOf(Bits),

@@ -1,11 +1,11 @@
-//! The free capacity of every existing node, in one table that is fast to search.
+//! The free capacity of every existing node, in one table that can be searched fast.
 //!
-//! Nodes are grouped into blocks with the maximum per resource, so that full blocks are skipped. After
-//! placements the maximum may be too high, never too low.
+//! The table groups nodes into blocks and stores, per block and resource, the maximum free amount, so that a search
+//! skips full blocks. After placements the stored maximum may be too high, but never too low.
 
 use super::fit::holds;
 
-/// Nodes per block: the bits of one word of a bit set.
+/// The number of nodes per block: as many as one word of a bit set has bits.
 pub(crate) const BLOCK: usize = 64;
 
 #[derive(Debug, Clone, Default)]
@@ -35,7 +35,7 @@ impl FreeCapacity {
         &self.free[node * self.dimensions..(node + 1) * self.dimensions]
     }
 
-    /// Whether some node of a block may hold the requests.
+    /// Whether some node of a block may have enough free capacity for the requests; if false, none has.
     pub(crate) fn block_may_hold(&self, block: usize, requests: &[i64]) -> bool {
         holds(&self.most[block * self.dimensions..(block + 1) * self.dimensions], requests)
     }

@@ -1,7 +1,8 @@
-//! Whether the remaining instance types have as many distinct values as the minValues of a NodePool require.
+//! Checks `minValues`: whether the instance types that remain have as many distinct values of a label as the NodePool
+//! requires.
 //!
-//! Only label values that instance types define, and that the node's requirement allows, are counted; values that only
-//! offerings define are not.
+//! A label value counts if an instance type defines it and the node's requirement allows it. Values that only offerings
+//! define do not count.
 //!
 //! Upstream: pkg/cloudprovider/types.go.
 
@@ -14,7 +15,8 @@ use super::{Claim, Ledger};
 use crate::states::{StateId, StateType};
 
 impl Ledger {
-    /// The first minValues requirement that these instance types do not meet: (key, wanted, found).
+    /// The first `minValues` requirement that these instance types do not meet, as (key, required number, number
+    /// found).
     pub(crate) fn unmet_min_values(
         &self,
         state: StateId,
@@ -23,8 +25,7 @@ impl Ledger {
         self.min_values_short(state, types, &[]).next()
     }
 
-    /// Whether a planned node meets the minValues that it must keep, with the reservations that it would
-    /// hold.
+    /// Whether a planned node still meets its `minValues` if it holds the reservations that it would get.
     pub(crate) fn meets_min_values(&self, claim: &Claim) -> bool {
         if !self.prepared.templates[self.states.get(claim.state).template].has_min_values {
             return true;
@@ -35,7 +36,8 @@ impl Ledger {
         self.min_values_short(claim.state, &types, &claim.lowered_min_values).next().is_none()
     }
 
-    /// The lowered `minValues` of a new node with one pod of a variant, for requirements that it does not meet.
+    /// The lowered `minValues` for a new node with one pod of a variant of a pod class: one entry for each requirement
+    /// that the instance types do not meet.
     pub(super) fn lowered_min_values(&self, variant: usize, state: StateId) -> Vec<(Arc<str>, u32)> {
         let mut survivors = self.survivors(variant, None, state, &self.total_with(variant, None));
         if let Ok(held) = self.reservations_for(state, &survivors, &[]) {
@@ -44,8 +46,8 @@ impl Ledger {
         self.min_values_short(state, &survivors, &[]).map(|(key, _, found)| (key, found)).collect()
     }
 
-    /// Lowers the minValues of the claim's requirements to what its instance types have; returns whether any
-    /// was lowered.
+    /// Lowers the `minValues` in the NodeClaim's requirements to the number of values that its instance types have;
+    /// returns whether any was lowered.
     pub(crate) fn lower_min_values(
         &self,
         claim: &Claim,
@@ -63,8 +65,8 @@ impl Ledger {
         !short.is_empty()
     }
 
-    /// Every minValues requirement that these instance types do not meet; `lowered` has requirements that
-    /// were lowered before.
+    /// Every `minValues` requirement that these instance types do not meet; `lowered` has requirements that were
+    /// lowered earlier.
     pub(super) fn min_values_short<'a>(
         &'a self,
         state: StateId,

@@ -1,4 +1,4 @@
-//! Existing and in-flight nodes: which pods they accept, and what a placement on them changes.
+//! Existing and in-flight nodes: which pods they accept, and how a placement changes their free capacity and counters.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,7 +20,8 @@ use crate::topology::{GroupId, Kind, Slot};
 #[derive(Debug, Clone)]
 pub(crate) struct NodeSlot {
     pub(crate) facts: Arc<NodeFacts>,
-    /// The pods that this plan placed on the node: (variant, count).
+    /// The pods that this plan placed on the node, as (variant, count). A variant is a class of equal pods at one
+    /// relaxation level.
     pub(crate) content: Vec<(usize, u32)>,
 }
 
@@ -31,21 +32,21 @@ pub(crate) struct NodeFacts {
     pub(crate) id: usize,
     pub(crate) labels: Requirements,
     pub(crate) taints: Vec<Taint>,
-    /// The domain per topology key; `None` if the node lacks the label.
+    /// For each topology key: the node's domain; `None` if the node lacks the label.
     pub(crate) domains: Vec<Option<usize>>,
     pub(super) volume_limits: BTreeMap<Arc<str>, u32>,
     pub(super) ports: Vec<HostPort>,
     pub(super) attachments: BTreeSet<(Arc<str>, Arc<str>)>,
-    /// Bound pods per group that counts them here.
+    /// For each topology group: the number of bound pods on this node that the group counts.
     pub(crate) matched: BTreeMap<GroupId, u32>,
-    /// The number of bound pods that have a required anti-affinity, per group.
+    /// For each anti-affinity group: the number of bound pods on this node that state it as required.
     pub(super) owners: BTreeMap<GroupId, u32>,
-    /// Like `owners`, including terminating pods. A terminating pod no longer excludes other pods, but its constraint
-    /// is still stated.
+    /// Like `owners`, but including terminating pods, which no longer exclude other pods but still state the
+    /// constraint.
     pub(super) stated: BTreeMap<GroupId, u32>,
 }
 
-/// The domains of a key that a variant may use, and whether it may use nodes without the label.
+/// The domains of a key that a variant of a pod class may use, and whether it may use nodes without the label.
 struct Allowed {
     key: usize,
     domains: Bits,
@@ -53,8 +54,9 @@ struct Allowed {
 }
 
 impl Ledger {
-    /// Recounts anti-affinity over zone-like keys from the domains in which the planned nodes may still launch.
-    /// Placements only add counts, so a domain would remain excluded even after no node can launch there any more.
+    /// Counts anti-affinity over zone-like keys again, from the domains in which planned nodes may still launch.
+    /// Placements only increase the counts, so a domain would stay excluded even when no node can launch there any
+    /// more.
     pub(crate) fn recount_anti_affinity(&mut self) {
         let wanted: Vec<GroupId> = (0..self.topology.groups.len() as u32)
             .map(GroupId)
@@ -138,8 +140,8 @@ impl Ledger {
         }
     }
 
-    /// The first existing node, from a position on, that accepts a variant now, and the number of copies: 1,
-    /// or more for bulk variants.
+    /// The first existing node, from index `from` on, that accepts the variant, and how many copies it accepts: 1, or
+    /// more for bulk variants.
     pub(crate) fn find_node(&mut self, variant: usize, from: usize) -> Option<(usize, u32)> {
         if from >= self.nodes.len() {
             return None;
@@ -196,7 +198,7 @@ impl Ledger {
         copies(free, &nothing, &data.requests).min(by_host)
     }
 
-    /// The domains that the zonal constraints of a variant allow now.
+    /// The domains that the zonal constraints of a variant of a pod class allow, given the pods placed so far.
     fn allowed_on_nodes(&self, variant: usize) -> SmallVec<[Allowed; 2]> {
         let data = &self.classes.variants[variant];
         let mut keys: SmallVec<[usize; 4]> = data
@@ -216,7 +218,7 @@ impl Ledger {
                 Allowed {
                     key,
                     domains: self.allowed_domains(variant, key, &all),
-                    // A node without the label is in no domain, so only anti-affinity allows it.
+                    // A node without the label belongs to no domain, so only anti-affinity allows it.
                     without: !data
                         .owned
                         .iter()
@@ -251,7 +253,8 @@ impl Ledger {
             .all(|(driver, limit)| all.iter().filter(|(d, _)| d == driver).count() as u32 <= *limit)
     }
 
-    /// Nodes whose taints and labels match a variant; cached for all variants with the same demands.
+    /// Nodes whose taints and labels match a variant of a pod class; the result is cached and shared by variants with
+    /// the same requirements and tolerations.
     fn matching_nodes(&mut self, variant: usize) -> Arc<Bits> {
         if let Some(known) = &self.matches_of_variant[variant] {
             return known.clone();
@@ -301,7 +304,7 @@ impl Ledger {
             && facts.labels.compatible(self.states.added(added), &BTreeSet::new()).is_ok()
     }
 
-    /// Records `count` pods of a variant on an existing node.
+    /// Records `count` pods of a variant of a pod class on an existing node.
     pub(crate) fn place_on_node(&mut self, variant: usize, node: usize, count: u32) {
         let target = Target::Node(node);
         self.log.push(Event { variant, alternative: 0, target, count, is_deferred: false });
@@ -331,7 +334,7 @@ impl Ledger {
         }
     }
 
-    /// The free capacity of a node before this plan.
+    /// The free capacity of a node without the pods that this plan placed on it.
     pub(crate) fn free_before_plan(&self, node: usize) -> Amounts {
         let mut free: Amounts = self.free_capacity.of(node).iter().copied().collect();
         for (variant, count) in &self.nodes[node].content {

@@ -24,7 +24,7 @@ use crate::states::States;
 use crate::templates::{Amounts, Template, catalog};
 use crate::topology::{GroupId, Kind, NodeFilter, Topology, keeps_away, node_terms};
 
-/// The free capacity of a node after its pods and the DaemonSet pods that are still expected there.
+/// The free capacity of a node after its pods and the DaemonSet pods that are still expected on it.
 pub(crate) fn free_capacity_of(problem: &Problem, node: &Node) -> ResourceList {
     free_with(problem, node, &labels_of(node))
 }
@@ -59,16 +59,16 @@ fn free_with(problem: &Problem, node: &Node, labels: &Requirements) -> ResourceL
     free
 }
 
-/// The groups that count a bound pod, and the anti-affinity groups that it states.
+/// The topology groups that count a bound pod, and the anti-affinity groups that the pod states.
 struct Links {
     matched: Vec<GroupId>,
     keeps_away: Vec<GroupId>,
 }
 
 impl Ledger {
-    /// Compiles a problem. `movers` are bound pods that may have to be placed; the second result is the class
-    /// of each. Pending pods are in the queue; [`Ledger::activate_all`] or [`Ledger::begin_simulation`] must
-    /// be called before they are placed.
+    /// Compiles a problem. `movers` are bound pods that a simulation may have to place; the second result is the class
+    /// of each. Pending pods are put into the queue. Before they are placed, [`Ledger::activate_all`] or
+    /// [`Ledger::begin_simulation`] must be called.
     pub(crate) fn compile(problem: &Problem, movers: &[Arc<PodSpec>]) -> (Self, Vec<usize>) {
         let prepared = Arc::new(Prepared::new(problem, movers));
         let constant = Arc::new(Problem {
@@ -127,14 +127,14 @@ impl Ledger {
         (ledger, class_of_mover)
     }
 
-    /// Prepares every class for placement. All groups count as constraints of pods in the queue.
+    /// Prepares every class for placement, with every topology group active, as all pods of the queue are to be placed.
     pub(super) fn activate_all(&mut self) {
         let all = 0..self.classes.classes.len();
         classes::activate(&mut self.classes, &self.topology, &[], all, |_| true);
     }
 
-    /// Collects the values of every topology key that a NodePool could launch, that a node has, or that movers require:
-    /// a mover may be placed on a new node with a value that no node has yet.
+    /// Collects the domains (values) of every topology key: those that a NodePool could launch, that a node has, or
+    /// that a mover requires, because a mover may be placed on a new node with a value that no node has yet.
     fn collect_domains(&mut self, problem: &Problem, movers: &[Arc<PodSpec>]) {
         let mut all = Vec::new();
         for key in 0..self.topology.keys.len() {
@@ -184,7 +184,7 @@ impl Ledger {
         self.topology.update_present_domains();
     }
 
-    /// Appends a node. Its pods use capacity, but are not counted yet.
+    /// Appends a node. The requests of its pods reduce its free capacity, but topology groups do not count them yet.
     pub(super) fn push_node(&mut self, id: usize, node: &Node) {
         let labels = labels_of(node);
         let free = free_with(&self.problem, node, &labels);
@@ -198,7 +198,7 @@ impl Ledger {
                 self.topology.domains[key].binary_search(value).ok()
             })
             .collect();
-        // A node with a negative amount of any resource accepts no pods.
+        // A node whose free amount of any resource is negative accepts no pods.
         let amounts: Amounts = if free.iter().any(|(_, amount)| amount < 0) {
             SmallVec::from_elem(-1, self.prepared.dimensions.len())
         } else {
@@ -290,7 +290,7 @@ impl Ledger {
         }
     }
 
-    /// The domain of a node for a zonal spread; `None` if the spread does not count the node.
+    /// The domain in which a zonal spread counts the node; `None` if the spread does not count the node.
     pub(super) fn spread_domain(&self, id: GroupId, node: usize) -> Option<usize> {
         let group = self.topology.group(id);
         let is_zonal_spread = !group.is_hostname && matches!(group.id.kind, Kind::Spread { .. });
@@ -320,7 +320,7 @@ impl Ledger {
         }
     }
 
-    /// Counts pods that are bound to a node.
+    /// Adds the pods that are bound to a node to the counters of topology groups.
     pub(super) fn count_bound(
         &mut self,
         node: usize,

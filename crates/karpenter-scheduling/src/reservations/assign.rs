@@ -1,7 +1,7 @@
-//! Assigns planned nodes to reservations.
+//! Assigns the slots of reservations to planned nodes at the end of planning.
 //!
-//! Every node that relies on reserved capacity gets a slot. Remaining slots go to nodes that could use them
-//! too, so that their launches have a choice. No slot is assigned twice: whichever reservation of its list a
+//! Every node that relies on reserved capacity gets a slot. The remaining slots go to nodes that could use them as
+//! alternatives, so that their launches have a choice. No slot is assigned twice: whichever of its reservations a
 //! launch uses, every other node keeps its own slot.
 
 use std::collections::BTreeMap;
@@ -12,11 +12,13 @@ use super::matching::Matching;
 use super::{ReservationId, ReservationSet};
 use crate::ledger::{Claim, Ledger};
 
-/// The assignment: one slot for every node, and all listed slots for nodes that hold every reservation they list.
+/// The assignment of slots: one slot for every node, or a slot of every listed reservation if the node must hold all of
+/// them.
 struct AssignedSlots {
     /// By claim.
     lists: Vec<ReservationSet>,
-    /// Claims that may launch into further reservations, each with its compatible reservations, cheapest first.
+    /// NodeClaims that may get further reservations as alternatives, each with its compatible reservations, cheapest
+    /// first.
     open: Vec<(usize, Vec<ReservationId>)>,
     matching: Matching,
 }
@@ -53,7 +55,7 @@ impl Ledger {
         Some(AssignedSlots { lists, open, matching })
     }
 
-    /// By claim, the reservations it lists in the end; `None` if there are not enough slots for all claims.
+    /// For each claim: the reservations that its NodeClaim lists; `None` if there are too few slots for all claims.
     fn assign(&self, claims: &[Claim]) -> Option<Vec<ReservationSet>> {
         let AssignedSlots { mut lists, open, mut matching } = self.assign_one_slot_each(claims)?;
         for (index, wanted) in open {
@@ -69,7 +71,8 @@ impl Ledger {
         Some(lists)
     }
 
-    /// The claims with the reservations that they finally list; `None` if there are not enough slots for all of them.
+    /// The claims with their reservations set to those that their NodeClaims list; `None` if there are too few slots
+    /// for all claims.
     pub(crate) fn with_slots(&self, claims: &[Claim]) -> Option<Vec<Claim>> {
         let listed = claims.iter().zip(self.assign(claims)?).map(|(claim, reservations)| {
             let mut listed = claim.clone();
@@ -79,14 +82,14 @@ impl Ledger {
         Some(listed.collect())
     }
 
-    /// By reservation: the slots that these claims do not use.
+    /// For each reservation: the number of slots that these claims do not use.
     pub(crate) fn spare_slots(&self, claims: &[Claim]) -> Option<Vec<u32>> {
         let AssignedSlots { matching, .. } = self.assign_one_slot_each(claims)?;
         let all = 0..self.prepared.reservations.reservations.len() as ReservationId;
         Some(all.map(|one| matching.spare(one)).collect())
     }
 
-    /// Sets the compatible reservations of a node that was packed as a whole.
+    /// Sets the compatible reservations of a planned node that the packer of cost mode created.
     pub(crate) fn set_compatible_reservations(&self, claim: &mut Claim) {
         claim.reservations = self.compatible_reservations(claim.state, &self.holding_of(claim));
     }

@@ -1,7 +1,7 @@
-//! A b-matching of planned nodes to reservations: every node that relies on reserved capacity has a slot, and
-//! no reservation has more nodes than slots.
+//! A b-matching (a matching in which a reservation can serve several nodes) of planned nodes to reservations: every
+//! node that relies on reserved capacity has a slot, and no reservation has more nodes than slots.
 //!
-//! Nodes with the same compatible reservations are interchangeable, so they form one set with a count. The
+//! Nodes with the same compatible reservations are interchangeable, so they are stored as one set with a count. The
 //! cost of an operation depends on the number of sets and reservations, not on the number of nodes.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -22,7 +22,7 @@ pub(crate) struct Matching {
     /// Distinct sets of compatible reservations.
     sets: Vec<ReservationSet>,
     set_ids: FxHashMap<ReservationSet, SetId>,
-    /// How many nodes of a set have a slot of a reservation.
+    /// For each reservation and set: how many nodes of the set have a slot of the reservation.
     matched: BTreeMap<(ReservationId, SetId), u32>,
 }
 
@@ -32,7 +32,7 @@ impl Matching {
         Self { used: vec![0; capacity.len()], capacity, spare_total, ..Self::default() }
     }
 
-    /// A matching with the same slots and without nodes.
+    /// A copy with the same reservation slots, but without nodes.
     pub(crate) fn cleared(&self) -> Self {
         Self::new(self.capacity.clone())
     }
@@ -41,7 +41,7 @@ impl Matching {
         self.capacity.is_empty()
     }
 
-    /// The number of slots of a reservation that no node has.
+    /// The number of free slots of a reservation.
     pub(crate) fn spare(&self, reservation: ReservationId) -> u32 {
         let at = reservation as usize;
         self.capacity[at].saturating_sub(self.used[at])
@@ -58,7 +58,8 @@ impl Matching {
         self.spare_total -= u64::from(lost);
     }
 
-    /// Gives a node a slot of this reservation, independent of its other slots. The slot must be spare.
+    /// Gives a node one more slot, of this reservation, in addition to its other slots. The reservation must have a
+    /// free slot.
     pub(crate) fn hold(&mut self, reservation: ReservationId) {
         self.used[reservation as usize] += 1;
         self.spare_total -= 1;
@@ -69,14 +70,14 @@ impl Matching {
         self.spare_total += 1;
     }
 
-    /// Whether one more node can get a slot of one of these; nodes may move to other slots. The node replaces
-    /// one of the set `instead_of`.
+    /// Whether one more node can get a slot of one of the `wanted` reservations, if other nodes may move to other
+    /// slots. The new node replaces one node of the set `instead_of`.
     pub(crate) fn has_slot_for(&self, wanted: &[ReservationId], instead_of: &[ReservationId]) -> bool {
         self.path(wanted, self.any_slot_of(instead_of)).is_some()
     }
 
-    /// Gives one more node a slot of one of these, earlier ones first; other nodes move to other slots if
-    /// necessary. `None` if there is no slot.
+    /// Gives one more node a slot of one of the `wanted` reservations, in their order of preference; if necessary,
+    /// other nodes move to other slots. `None` if no slot can be freed.
     pub(crate) fn add(&mut self, wanted: &[ReservationId]) -> Option<()> {
         let path = self.path(wanted, None)?;
         for step in path.windows(2) {
@@ -97,7 +98,7 @@ impl Matching {
         }
     }
 
-    /// The number of nodes of a set that have a slot, by reservation.
+    /// For each reservation: how many nodes with these compatible reservations have a slot of it.
     pub(crate) fn slots_of(&self, wanted: &[ReservationId]) -> BTreeMap<ReservationId, u32> {
         let Some(set) = self.known_set(wanted) else { return BTreeMap::new() };
         let counts = wanted.iter().map(|one| (*one, self.matched.get(&(*one, set)).copied().unwrap_or(0)));
@@ -140,9 +141,9 @@ impl Matching {
         }
     }
 
-    /// The shortest augmenting path from a wanted reservation to one with a spare slot. Each step is a
-    /// reservation and the set of a node that moves there from the previous step. A slot of `released` counts
-    /// as spare.
+    /// The shortest augmenting path from a wanted reservation to a reservation with a free slot. Each step is a
+    /// reservation and the set of a node that moves there from the reservation of the previous step. One slot of
+    /// `released` counts as free.
     fn path(
         &self,
         wanted: &[ReservationId],
@@ -198,7 +199,7 @@ mod tests {
         let mut matching = Matching::new(vec![1, 1, 1]);
         assert!(matching.add(&[0, 1]).is_some());
         assert!(matching.add(&[1, 2]).is_some());
-        // Both nodes move to other slots: the first to reservation 1, the second to reservation 2.
+        // Both nodes must move to other slots: the first node to reservation 1, the second to reservation 2.
         assert!(matching.add(&[0]).is_some());
         assert!(matching.is_used_up());
         assert!(!matching.has_slot_for(&[0, 1, 2], &[]));
@@ -223,7 +224,7 @@ mod tests {
         assert_eq!(matching.sets.len(), 1);
     }
 
-    /// After any sequence of operations, a slot must be found exactly if a matching of all nodes exists.
+    /// After any sequence of operations, a reservation slot must be found exactly if a matching of all nodes exists.
     #[test]
     fn slot_is_found_if_a_matching_exists() {
         let mut seed = 7u64;

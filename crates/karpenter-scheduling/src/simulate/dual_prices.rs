@@ -1,8 +1,9 @@
-//! Dual prices of pods: prices per pod at which the pods of no column have more value than the price of its node.
+//! Dual prices of pods: a price per pod such that no set of pods that fits on a node has a total above the price of
+//! that node.
 //!
-//! The sum over the pods of a node is a lower bound for the cost of these pods in any fleet. If it is far below the
-//! price of the node, the node is inefficient. The sum over all pods of a cluster is the lower bound of the whole
-//! fleet.
+//! The sum of the prices of a node's pods is a lower bound for what these pods cost in any fleet. If the sum is far
+//! below the price of the node, the node is inefficient. The sum over all pods of a cluster is the lower bound of the
+//! whole fleet.
 
 use std::sync::Arc;
 
@@ -11,28 +12,29 @@ use karpenter_model::problem::{PodGroup, PodNames, Problem};
 
 use crate::cost;
 
-/// Dual prices and their lower bound.
+/// Dual prices of pods, and the lower bound that they prove.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct DualPrices {
-    /// No fleet of new nodes for all of the pods costs less.
+    /// A price per hour; no fleet of new nodes that holds all of the pods costs less.
     pub lower_bound_per_hour: f64,
-    /// Per spec as given, for one pod. Any number of pods together costs at least the sum of their prices.
+    /// For each entry of `specs`: the price per hour of one pod. New nodes for any of these pods cost at least the sum
+    /// of the pods' prices.
     pub dual_price_per_spec: Vec<f64>,
 }
 
-/// Dual prices for pods that are placed on new nodes only. The nodes and pods of the problem are ignored,
+/// Computes dual prices for pods that are placed on new nodes only. The nodes and pods of the problem are ignored,
 /// except that hostname spreads count its pods.
 ///
-/// Pods that no NodePool can run have the price 0.
+/// The price of pods that no NodePool can run is 0.
 pub fn dual_prices(problem: &Problem, specs: &[(Arc<PodSpec>, u32)], effort: u64) -> DualPrices {
     let pods_only = pods_only(problem, specs);
     let (lower_bound_per_hour, prices) = cost::dual_prices(&pods_only, problem, effort);
     DualPrices { lower_bound_per_hour, dual_price_per_spec: prices }
 }
 
-/// An estimate of the least price of these pods on new nodes; a fleet of many such pods comes close to it. It exceeds
-/// [`DualPrices::lower_bound_per_hour`] by capacity that no packing can use. It is not a proven bound. `None` if there
-/// is no estimate.
+/// An estimate of the lowest price per hour of new nodes for these pods; a fleet of many such pods comes close to it.
+/// It is higher than [`DualPrices::lower_bound_per_hour`], because it includes capacity that no packing can use, and it
+/// is not proved to be a bound. `None` if no estimate could be computed.
 pub fn estimated_optimum_per_hour(problem: &Problem, specs: &[(Arc<PodSpec>, u32)]) -> Option<f64> {
     cost::estimate(&pods_only(problem, specs), problem)
 }

@@ -12,12 +12,13 @@ use karpenter_model::resources::ResourceList;
 use crate::ledger::Ledger;
 use crate::templates::catalog;
 
-/// Converts the planned node with this index, without pods. It is not initialized, so other nodes are tried before it.
+/// Converts the planned node with this index, without pods. The resulting Node is not initialized, so other nodes are
+/// tried before it.
 pub(super) fn node(problem: &Problem, planned: &PlannedNode, index: usize) -> Node {
     let pool = problem.pools.get(planned.pool);
     let instance_type = pool.and_then(|pool| catalog(problem, pool).get(planned.instance_type));
     let offering = instance_type.and_then(|one| one.offerings.get(planned.offering));
-    // The name sorts after the names of real nodes, in the order of the indexes.
+    // Names of planned nodes sort after the names of real nodes, in the order of their indexes.
     let name: Arc<str> = format!("~planned-{index:08}").into();
     let mut node = Node {
         labels: pool.map(|pool| pool.labels.clone()).unwrap_or_default(),
@@ -54,7 +55,8 @@ fn set_definite(node: &mut Node, requirements: &Requirements) {
     }
 }
 
-/// Counts a planned node towards the limits of its NodePool and, if it is planned into one, its reservation.
+/// Counts a planned node towards the limits of its NodePool and, if it was planned into a reservation, takes one slot
+/// of it.
 pub(super) fn charge(ledger: &mut Ledger, planned: &PlannedNode) {
     let prepared = ledger.prepared.clone();
     let Some(template) = prepared.templates.iter().position(|one| one.pool == planned.pool) else { return };
@@ -69,8 +71,8 @@ pub(super) fn charge(ledger: &mut Ledger, planned: &PlannedNode) {
     }
 }
 
-/// Credits a removed node to the limits of its NodePool. Only its allocatable resources are known, which is never more
-/// than its capacity.
+/// Gives the resources of a removed node back to the limits of its NodePool. Only its allocatable resources are known;
+/// they never exceed its capacity.
 pub(super) fn give_back_limits(ledger: &mut Ledger, node: &Node) {
     let prepared = ledger.prepared.clone();
     let of_pool = |pool: usize| Some(&ledger.problem.pools[pool].name) == node.pool.as_ref();

@@ -1,4 +1,5 @@
-//! An index of the pending pods and of the movable pods of every node, by number instead of by name.
+//! An index of the pending pods and of the movable pods of every node. Pods are referred to by number instead of by
+//! name.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -13,12 +14,12 @@ use rustc_hash::FxHashMap;
 use super::BoundAt;
 use crate::classes::{Classes, QueueRun};
 
-/// The order of the queue: larger cpu first, then larger memory, then older pods, then by name.
+/// The sort key of the queue: larger cpu first, then larger memory, then older pods, then by name.
 type QueueKey = (Reverse<i64>, Reverse<i64>, i64, Arc<str>, String);
 
 #[derive(Debug, Clone, Copy)]
 struct MovablePod {
-    /// The index among the pods of the node.
+    /// The pod's index in the list of pods of its node.
     position: u32,
     spec: u32,
     mobility: Mobility,
@@ -27,25 +28,25 @@ struct MovablePod {
 #[derive(Debug, Clone)]
 struct Pending {
     key: QueueKey,
-    /// The class of the pod; `None` if the pod itself is invalid, so that no node is tried.
+    /// The class of the pod; `None` if the pod is invalid, so that no node is tried for it.
     class: Option<usize>,
     run: PodRun,
 }
 
 #[derive(Debug, Clone)]
 pub(super) struct PodIndex {
-    /// Every distinct spec of pods that may have to be placed.
+    /// Every distinct pod spec among the pods that may have to be placed.
     specs: Vec<Arc<PodSpec>>,
-    /// By spec: the class of its pods when they move.
+    /// For each spec: the class of its pods when a simulation moves them.
     class_of: Vec<usize>,
-    /// Per node, pods that may have to move.
+    /// For each node: its pods that a simulation may have to move.
     movable_pods: Vec<Vec<MovablePod>>,
     /// In queue order.
     waiting: Vec<Pending>,
     spec_of_group: Vec<u32>,
 }
 
-/// Pods of one spec that have to move.
+/// Pods of one spec that the current simulation moves.
 pub(super) struct Moving {
     spec: u32,
     pub(super) pods: Vec<BoundAt>,
@@ -64,7 +65,7 @@ impl PodIndex {
         &self.specs
     }
 
-    /// Stores the classes of the compiled specs.
+    /// Stores the class of each spec after compilation.
     pub(super) fn link(&mut self, problem: &Problem, classes: &Classes, class_of: Vec<usize>) {
         self.class_of = class_of;
         let mut class_of_group: BTreeMap<u32, usize> = BTreeMap::new();
@@ -85,7 +86,7 @@ impl PodIndex {
         self.waiting.sort_by(|a, b| a.key.cmp(&b.key).then(a.run.cmp(&b.run)));
     }
 
-    /// The pods of some nodes that have to move, by spec, in order of appearance.
+    /// The pods that have to move from these nodes, grouped by spec; specs are in the order in which they first occur.
     pub(super) fn moving(&self, nodes: &[usize], min_mobility: Mobility) -> Vec<Moving> {
         let mut found: Vec<Moving> = Vec::new();
         let mut number_of_spec: FxHashMap<u32, usize> = FxHashMap::default();
@@ -101,7 +102,7 @@ impl PodIndex {
         found
     }
 
-    /// Fills the queue with pending and moving pods.
+    /// Fills the queue with the pending pods and the moving pods.
     pub(super) fn fill_queue(&self, classes: &mut Classes, moving: &[Moving]) {
         classes.queue.clear();
         classes.refused.clear();
@@ -115,7 +116,7 @@ impl PodIndex {
                 let run =
                     PodRun { group: (groups + number) as u32, start: 0, count: moving.pods.len() as u32 };
                 Pending {
-                    // The name that a pending group of these pods would have.
+                    // The group is sorted like a pending group, with a name made from its number.
                     key: key_of(spec, 0, spec.namespace.clone(), format!("moved-{number}-0")),
                     class: spec.refusal.is_none().then(|| self.class_of[moving.spec as usize]),
                     run,
@@ -150,7 +151,8 @@ impl PodIndex {
         &self.specs[spec as usize]
     }
 
-    /// The spec of a group, for groups of the problem and of the movers of an outcome.
+    /// The spec of the pods of a group, which is either a pending group of the problem or one of the `movers` of an
+    /// outcome.
     pub(super) fn spec_of(&self, group: u32, movers: &[Vec<BoundAt>]) -> Option<u32> {
         let groups = self.spec_of_group.len();
         if let Some(spec) = self.spec_of_group.get(group as usize) {
@@ -174,7 +176,7 @@ impl PodIndex {
         self.movable_pods.push(Vec::new());
     }
 
-    /// Adds moved pods to a node, after its other pods.
+    /// Appends pods that were moved to a node to its list of movable pods.
     pub(super) fn add_moved_pods(&mut self, node: usize, first: usize, spec: u32, count: u32) {
         self.movable_pods[node].extend((0..count).map(|offset| MovablePod {
             position: first as u32 + offset,
@@ -183,12 +185,12 @@ impl PodIndex {
         }));
     }
 
-    /// Keeps only these pods pending.
+    /// Removes all pods from the pending pods except those in `left`.
     pub(super) fn retain_pending(&mut self, left: &[PodRun]) {
         let mut waiting = Vec::new();
         for known in &self.waiting {
             for run in left.iter().filter(|run| run.group == known.run.group) {
-                // A pending run may be a part of an earlier one; the parts of one group do not overlap.
+                // A pending run may be a part of an earlier run; the parts of one group do not overlap.
                 if run.start >= known.run.start && run.start + run.count <= known.run.start + known.run.count
                 {
                     waiting.push(Pending { run: *run, ..known.clone() });
@@ -209,7 +211,7 @@ fn key_of(spec: &PodSpec, created_at_secs: i64, namespace: Arc<str>, name: Strin
     (Reverse(requests.get(CPU)), Reverse(requests.get(MEMORY)), created_at_secs, namespace, name)
 }
 
-/// Numbers specs. They are compared by address first, because most pods share a spec.
+/// Assigns numbers to distinct specs. Specs are compared by address first, because most pods share a spec.
 #[derive(Default)]
 struct Specs {
     list: Vec<Arc<PodSpec>>,

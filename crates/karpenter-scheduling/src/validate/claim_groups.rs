@@ -1,5 +1,5 @@
-//! Groups planned nodes by NodePool and claim requirements, so that each claim and instance type is checked
-//! once, however many nodes share them.
+//! Groups planned nodes by NodePool and NodeClaim requirements, so that each combination of requirements and instance
+//! type is checked once, however many nodes have it.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -13,27 +13,27 @@ use rustc_hash::FxHashMap;
 
 use super::label_view::{Label, LabelView, PlannedView};
 
-/// Whether a claim can launch as an instance type, before pods are considered.
+/// Whether a NodeClaim can launch as an instance type, before its pods are considered.
 #[derive(Debug, Clone)]
 pub(super) enum OptionStatus {
     OutsideRequirements,
     NoOffering,
-    /// The instance type can be launched: its available and allowed offerings, and the cheapest price among those that
-    /// need no reservation.
+    /// The instance type can be launched. The fields are its available and allowed offerings, and the lowest price
+    /// among the offerings that need no reservation.
     Usable {
         offerings: Vec<usize>,
         cheapest_per_hour: Option<f64>,
     },
 }
 
-/// One distinct pair of NodePool and claim requirements.
+/// The planned nodes with the same NodePool and the same NodeClaim requirements.
 pub(super) struct ClaimGroup<'a> {
     problem: &'a Problem,
     pub(super) pool: &'a NodePool,
     pub(super) catalog: &'a [InstanceType],
-    /// Requirements and labels of the NodePool, and requirements of the claim.
+    /// The NodePool's requirements and labels, joined with the NodeClaim's requirements.
     pub(super) claim: Requirements,
-    /// A requirement of the claim that contradicts the NodePool.
+    /// A requirement of the NodeClaim that contradicts the NodePool.
     pub(super) outside_pool: Option<Requirement>,
     option_statuses: RefCell<Vec<Option<Arc<OptionStatus>>>>,
 }
@@ -85,7 +85,7 @@ impl ClaimGroup<'_> {
         }
     }
 
-    /// Adds every value of the key that is possible if the claim launches as this instance type.
+    /// Adds every value that the label may have if the NodeClaim launches as this instance type.
     pub(super) fn possible_values(&self, instance_type: usize, key: &str, values: &mut Vec<Arc<str>>) {
         let option_status = self.option_status(instance_type);
         let OptionStatus::Usable { offerings, .. } = &*option_status else {
@@ -112,7 +112,7 @@ fn push_new(values: &mut Vec<Arc<str>>, value: &str) {
 
 pub(super) struct ClaimGroups<'a> {
     pub(super) claim_groups: Vec<ClaimGroup<'a>>,
-    /// The group of each planned node; `None` if its NodePool, instance type or offering does not exist.
+    /// For each planned node: its group; `None` if its NodePool, instance type or offering does not exist.
     pub(super) of_node: Vec<Option<usize>>,
 }
 
@@ -163,7 +163,7 @@ fn claim_group<'a>(
     }
 }
 
-/// Requirements that every node of a NodePool meets, whatever runs on it.
+/// Requirements that every node of a NodePool meets, whatever its instance type and pods are.
 pub(super) fn pool_requirements(pool: &NodePool) -> Requirements {
     let mut requirements = pool.requirements.clone();
     requirements.extend(&Requirements::from_labels(&pool.labels));

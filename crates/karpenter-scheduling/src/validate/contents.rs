@@ -1,7 +1,8 @@
-//! The pods of each node: checks that every pod is accounted for exactly once, and counts the pods of each
-//! node by class of equal specs.
+//! The pods of each node: checks that the plan accounts for every pod exactly once, and counts the pods of each node by
+//! class (pods with equal specs).
 //!
-//! Does not check feasibility. A run of pods that do not exist is reported and then ignored.
+//! This module does not check whether pods fit on nodes. A run of pods that do not exist in the problem is reported and
+//! then ignored.
 
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use rustc_hash::FxHashMap;
 
 use super::violation::{Place, Violation};
 
-/// Pods of one class on one node, with one of them as an example for messages.
+/// The pods of one class on one node; one of them serves as the example in messages.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Share {
     pub(super) class: u32,
@@ -22,17 +23,17 @@ pub(super) struct Share {
     position: u32,
 }
 
-/// Classes of equal specs, and the number of pods of each class on each node.
+/// Classes of pods with equal specs, and the number of pods of each class on each node.
 pub(super) struct Contents<'a> {
     problem: &'a Problem,
     pub(super) classes: Vec<&'a PodSpec>,
-    /// The class of each entry of `Problem::pods`.
+    /// For each entry of `Problem::pods`: its class.
     pub(super) group_class: Vec<u32>,
-    /// The pods on each entry of `Plan::new_nodes`.
+    /// For each entry of `Plan::new_nodes`: the pods on the node.
     pub(super) planned: Vec<Vec<Share>>,
-    /// The pods on each entry of `Problem::nodes`.
+    /// For each entry of `Problem::nodes`: the pods that the plan places on the node.
     pub(super) existing: Vec<Vec<Share>>,
-    /// The class of each bound pod, and whether the pod is terminating, by entry of `Problem::nodes`.
+    /// For each entry of `Problem::nodes`: the class of every bound pod, and whether the pod is terminating.
     pub(super) bound: Vec<Vec<(u32, bool)>>,
 }
 
@@ -157,7 +158,7 @@ fn out_of_range(place: &Place, run: &PodRun) -> Violation {
     Violation::RunOutOfRange { place: place.clone(), group: run.group, start: run.start, count: run.count }
 }
 
-/// Reports missing and duplicate pods of one group.
+/// Reports pods of one group that the plan does not mention or mentions twice.
 fn account(problem: &Problem, group: u32, runs: &mut [(u32, u32)], violations: &mut Vec<Violation>) {
     runs.sort_unstable();
     let mut covered = 0;

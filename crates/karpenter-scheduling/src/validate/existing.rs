@@ -1,4 +1,4 @@
-//! Checks pods that are planned onto existing nodes: labels, taints, free capacity, host ports and volumes.
+//! Checks pods that the plan places on existing nodes: labels, taints, free capacity, host ports and volumes.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -131,7 +131,7 @@ fn ports(
     port_conflicts(shares, contents, &taken, place, violations);
 }
 
-/// Conflicts of the placed pods with each other and with ports that are in use.
+/// Host port conflicts of the placed pods with each other and with ports in use on the node.
 pub(super) fn port_conflicts(
     shares: &[Share],
     contents: &Contents<'_>,

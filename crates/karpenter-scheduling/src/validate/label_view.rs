@@ -1,7 +1,7 @@
-//! The labels a node has or will have, and whether a requirement holds for them.
+//! The labels that a node has or will have, and whether a requirement holds for them.
 //!
-//! Some labels of a planned node are undecided: its claim may allow a set of values. A requirement holds for
-//! an undecided label only if every allowed value satisfies it.
+//! Some labels of a planned node are undecided, because its NodeClaim allows several values. A requirement holds for
+//! such a label only if every allowed value satisfies it.
 
 use std::borrow::Cow;
 
@@ -35,8 +35,8 @@ impl Label<'_> {
     }
 }
 
-/// Whether a requirement holds for a node without the label. kube-scheduler accepts `NotIn` and `DoesNotExist` in this
-/// case, and no other operator.
+/// Whether a requirement holds for a node that lacks the label. kube-scheduler accepts only `NotIn` and `DoesNotExist`
+/// in this case.
 fn holds_without_label(wanted: &Requirement) -> bool {
     if wanted.complement {
         !wanted.values.is_empty() && wanted.gte.is_none() && wanted.lte.is_none()
@@ -57,7 +57,7 @@ pub(super) trait LabelView {
         self.unmet(wanted).is_none()
     }
 
-    /// Whether one of the alternatives is met; no alternatives means no constraint.
+    /// Whether at least one of the alternatives is met. An empty list means that there is no constraint.
     fn meets_any(&self, alternatives: &[Requirements]) -> bool {
         alternatives.is_empty() || alternatives.iter().any(|wanted| self.meets(wanted))
     }
@@ -79,16 +79,16 @@ impl LabelView for ExistingView<'_> {
     }
 }
 
-/// A planned node that launches as one instance type in one offering.
+/// A planned node under the assumption that it launches as one instance type in one offering.
 pub(super) struct PlannedView<'a> {
-    /// Requirements and labels of the NodePool, and requirements of the claim.
+    /// The NodePool's requirements and labels, joined with the NodeClaim's requirements.
     pub(super) claim: &'a Requirements,
     pub(super) instance_type_name: &'a str,
     pub(super) instance_type: &'a Requirements,
     pub(super) offering: &'a Requirements,
 }
 
-/// The hostname of a planned node. No label value may contain a space, so no selector matches it by accident.
+/// The hostname of a planned node. Label values cannot contain spaces, so no selector matches it by accident.
 const UNKNOWN_HOSTNAME: &str = "not known yet";
 
 impl LabelView for PlannedView<'_> {

@@ -1,6 +1,6 @@
 //! Checks that the binding order of the plan contains each placed pod exactly once, on its planned node.
 //!
-//! `topology` checks whether the pods would be accepted in that order. A plan may omit the order.
+//! A plan may omit the order. Whether kube-scheduler would accept the pods in that order is checked in `topology`.
 
 use karpenter_model::plan::{self, Plan, PodRun};
 use karpenter_model::problem::Problem;
@@ -8,7 +8,7 @@ use karpenter_model::problem::Problem;
 use super::contents::pod_name;
 use super::violation::{Place, Violation};
 
-/// Pods `start .. end` of one group, all on one node.
+/// The pods `start .. end` of one group, all on the same node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Stretch {
     group: u32,
@@ -23,7 +23,7 @@ impl Stretch {
         (end > run.start).then_some(Self { group: run.group, start: run.start, end, place })
     }
 
-    /// Whether the stretch ends before or at the position.
+    /// Whether all pods of the stretch precede `position` of `group`.
     fn ends_by(&self, group: u32, position: u32) -> bool {
         (self.group, self.end) <= (group, position)
     }
@@ -40,7 +40,7 @@ pub(super) fn check(problem: &Problem, plan: &Plan, violations: &mut Vec<Violati
         let place = plan::Place::Existing(placement.node);
         placement.pods.iter().filter_map(move |run| Stretch::new(run, place))
     });
-    // A pod that is placed twice is reported elsewhere; here, its first node is used.
+    // A pod that is placed twice is reported in `contents`; here, its first node is used.
     let placed = disjoint(new_nodes.chain(existing).collect(), |_, _, _| {});
     let ordered: Vec<Stretch> =
         plan.order.iter().filter_map(|(run, place)| Stretch::new(run, *place)).collect();
@@ -73,7 +73,7 @@ pub(super) fn check(problem: &Problem, plan: &Plan, violations: &mut Vec<Violati
     }
 }
 
-/// The sorted stretches without overlaps; overlaps are reported.
+/// Sorts stretches and removes overlaps; calls `overlap` for each overlap.
 fn disjoint(mut stretches: Vec<Stretch>, mut overlap: impl FnMut(u32, u32, u32)) -> Vec<Stretch> {
     stretches.sort_unstable();
     let mut result: Vec<Stretch> = Vec::with_capacity(stretches.len());
@@ -92,8 +92,8 @@ fn disjoint(mut stretches: Vec<Stretch>, mut overlap: impl FnMut(u32, u32, u32))
     result
 }
 
-/// Cuts a stretch at the boundaries of sorted, disjoint stretches, and reports for each part the node that these give
-/// it.
+/// Cuts a stretch at the boundaries of `others`, which are sorted and disjoint. Calls `visit` for each part, with the
+/// node that `others` have for it.
 fn parts(stretch: &Stretch, others: &[Stretch], mut visit: impl FnMut(u32, u32, Option<plan::Place>)) {
     let mut position = stretch.start;
     let first = others.partition_point(|other| other.ends_by(stretch.group, position));

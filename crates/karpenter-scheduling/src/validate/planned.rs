@@ -1,7 +1,8 @@
-//! Checks planned nodes: every instance type option of a claim, not only the chosen one, must be able to run all pods
-//! of the node.
+//! Checks planned nodes. A NodeClaim may launch as any of its instance type options, so every option must be able to
+//! run all pods of the node.
 //!
-//! A class of pods is checked once per claim group and instance type; for each node, only sums are compared.
+//! Each class of pods is checked once per claim group (equal NodePool and NodeClaim requirements) and instance type;
+//! after that, only sums of requests are compared for each node.
 
 mod overrides;
 
@@ -55,11 +56,10 @@ fn unknown_parts(problem: &Problem, index: usize, node: &PlannedNode, violations
     }
 }
 
-/// Amounts in a fixed order of resource names, so that the options of a node are compared without map
-/// lookups.
+/// Amounts of resources in a fixed order of names, so that comparing options needs no map lookups.
 type Amounts = Vec<i64>;
 
-/// The requests of the DaemonSet pods of one instance type in one NodePool.
+/// The total requests of the DaemonSet pods that run on one instance type in one NodePool.
 struct DaemonLoad<'a> {
     amounts: Amounts,
     ports: Vec<&'a HostPort>,
@@ -80,14 +80,14 @@ struct Checker<'a, 'c> {
     claim_groups: &'c ClaimGroups<'a>,
     resources: Vec<Arc<str>>,
     class_amounts: Vec<Amounts>,
-    /// Allocatable resources by (catalog, instance type); `None` if they differ between offerings.
+    /// The allocatable resources by (catalog, instance type); `None` if they differ between offerings.
     allocatable: FxHashMap<(usize, usize), Option<Amounts>>,
     /// By (pool, type).
     daemon_loads: FxHashMap<(usize, usize), DaemonLoad<'a>>,
-    /// DaemonSet pods that tolerate the taints of a NodePool and match its labels under at least one term,
-    /// with those terms.
+    /// For each NodePool: the DaemonSet pods that tolerate its taints and match its labels under at least one affinity
+    /// term, with the indexes of those terms.
     pool_daemons: FxHashMap<usize, Vec<(&'a PodSpec, Vec<usize>)>>,
-    /// By (claim group, class): a verdict per type of the catalog.
+    /// For each (claim group, class): whether its pods can run on each instance type of the catalog.
     verdicts: FxHashMap<(usize, u32), Vec<PodVerdict>>,
     sum: Amounts,
 }
@@ -168,8 +168,8 @@ impl<'a, 'c> Checker<'a, 'c> {
         self.min_values(index, node, claim_group, &options, violations);
     }
 
-    /// Checks the status of the options, their order by price, and that the chosen launch is the cheapest one. Called
-    /// after [`Self::sizes`], which computes the sums of the node.
+    /// Checks that every option can be launched, that options are sorted by price, and that the chosen offering is the
+    /// cheapest. Must be called after [`Self::sizes`], which computes the sums of the node.
     fn prices(
         &self,
         index: usize,
@@ -230,7 +230,7 @@ impl<'a, 'c> Checker<'a, 'c> {
         }
     }
 
-    /// Checks capacity and host ports of every option, and the requests that the claim states.
+    /// Checks the capacity and host ports of every option, and the requests that the NodeClaim states.
     fn sizes(
         &mut self,
         index: usize,
@@ -318,8 +318,8 @@ impl<'a, 'c> Checker<'a, 'c> {
         }
     }
 
-    /// A DaemonSet pod runs on a type if it tolerates the taints of the NodePool and one of its required
-    /// terms matches NodePool and type.
+    /// A DaemonSet pod runs on an instance type if it tolerates the NodePool's taints and one of its required affinity
+    /// terms matches the NodePool and the instance type.
     fn daemon_load(
         &mut self,
         pool_index: usize,
@@ -363,7 +363,7 @@ impl<'a, 'c> Checker<'a, 'c> {
         load
     }
 
-    /// Checks node selector, required terms and volumes of every class, for every option in every offering
+    /// Checks the node selector, required affinity terms and volumes of every class, for every option in every offering
     /// that it may launch with.
     fn pods(&mut self, index: usize, frame_index: usize, options: &[usize], violations: &mut Vec<Violation>) {
         let claim_group = &self.claim_groups.claim_groups[frame_index];
@@ -465,16 +465,16 @@ impl<'a, 'c> Checker<'a, 'c> {
         let is_relaxed =
             self.problem.options.min_values_policy == MinValuesPolicy::BestEffort && node.min_values_relaxed;
         for simulated in claim_group.pool.requirements.iter() {
-            // Only values that the claim allows are counted.
+            // Only label values that the NodeClaim allows count towards `minValues`.
             let Some(allowed) = claim_group.claim.get(&simulated.key) else { continue };
-            // Even lowered `minValues` must not exceed the number of values that the instance types have, because the
+            // Lowered `minValues` must not exceed the number of values that the instance types have either, because the
             // launch would be rejected.
             let lowered = || node.requirements.get(&simulated.key)?.min_values;
             let Some(wanted) = (if is_relaxed { lowered() } else { simulated.min_values }) else { continue };
             let mut values: BTreeSet<&Arc<str>> = BTreeSet::new();
             for option in options {
                 let instance_type = &claim_group.catalog[*option];
-                // Values that only offerings have are not counted.
+                // Label values that only offerings have do not count towards `minValues`.
                 let own = instance_type.requirements.get(&simulated.key).filter(|own| !own.complement);
                 let own = own.iter().flat_map(|own| own.values.iter());
                 values.extend(own.filter(|value| allowed.has(value)));
@@ -495,7 +495,7 @@ fn amounts(resources: &[Arc<str>], list: &ResourceList) -> Amounts {
     resources.iter().map(|resource| list.get(resource)).collect()
 }
 
-/// The node selector and one required term; a spec without terms has one, empty, term 0.
+/// The node selector joined with one required affinity term; a spec without terms has one empty term, with index 0.
 fn wanted_by(spec: &PodSpec, term: usize) -> karpenter_model::requirements::Requirements {
     let mut wanted = spec.node_selector.clone();
     if let Some(term) = spec.required_terms.get(term) {
@@ -507,7 +507,7 @@ fn wanted_by(spec: &PodSpec, term: usize) -> karpenter_model::requirements::Requ
 fn pod_verdict(claim_group: &ClaimGroup<'_>, option: usize, spec: &PodSpec) -> PodVerdict {
     let option_status = claim_group.option_status(option);
     let OptionStatus::Usable { offerings, .. } = &*option_status else {
-        // The error is reported for the option itself, so nothing is reported for the pod.
+        // The violation is reported for the option itself, so it is not reported for the pod again.
         return PodVerdict::Schedulable;
     };
     for offering in offerings {

@@ -1,5 +1,5 @@
-//! Checks slots of reservations: no more nodes are planned into a reservation than it has slots, and no planned node
-//! can lose its slot, whichever allowed reservation another launch uses.
+//! Checks slots of capacity reservations: no more nodes are planned into a reservation than it has slots, and no
+//! planned node can lose its slot, whichever of its allowed reservations another launch uses.
 
 use std::collections::{BTreeMap, BTreeSet};
 

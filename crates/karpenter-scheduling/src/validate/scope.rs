@@ -1,4 +1,4 @@
-//! The scope of a violation: the part of a plan that has to be left out because of it, if any.
+//! The scope of a violation: the part of a plan, if any, that must be left out because of the violation.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use super::violation::{Place, Violation};
 pub enum ViolationScope {
     /// Index into `Plan::new_nodes`.
     PlannedNode(usize),
-    /// The node with that name.
+    /// The existing node with this name.
     ExistingNode(Arc<str>),
     /// All planned nodes of a NodePool.
     Pool(Arc<str>),
@@ -30,8 +30,8 @@ impl From<&Place> for ViolationScope {
 }
 
 impl Violation {
-    /// Whether executing the plan could leave pods unschedulable or launch useless nodes. Other violations are wrong
-    /// values (a price, a bound, a sum of requests, the order of options) of nodes that can run their pods.
+    /// Whether executing the plan could leave pods unschedulable or launch useless nodes. Otherwise the violation is a
+    /// wrong value (a price, a bound, a sum of requests, the order of options) on nodes that can run their pods.
     pub fn is_unsafe(&self) -> bool {
         !matches!(
             self,
@@ -99,7 +99,7 @@ impl Violation {
         }
     }
 
-    /// The name of the violated rule, for metrics.
+    /// The name of the violated rule, used as a metric label.
     pub fn rule(&self) -> String {
         let text = format!("{self:?}");
         text.split([' ', '{']).next().unwrap_or_default().to_owned()

@@ -1,9 +1,10 @@
-//! Required pod (anti-)affinity and hard spread, checked as kube-scheduler checks pods one after another.
+//! Checks required pod affinity and anti-affinity and hard topology spread, as kube-scheduler checks pods one after
+//! another.
 //!
-//! Anti-affinity is symmetric and does not depend on the order, so the final state is checked. Spread and
-//! affinity depend on the order: [`replay`] searches an order in which every planned pod is accepted. The
-//! domain of a node is that of its chosen type and offering; a key that the claim leaves undecided counts as
-//! every allowed domain.
+//! Anti-affinity is symmetric and independent of the order, so only the final state is checked. Spread and affinity
+//! depend on the order: [`replay`] searches for an order in which every planned pod is accepted. A planned node is in
+//! the domain of its chosen instance type and offering; if the NodeClaim leaves a label undecided, every allowed value
+//! counts as the node's domain.
 
 mod anti_affinity;
 mod groups;

@@ -1,4 +1,4 @@
-//! Totals of the whole plan: limits of NodePools and prices.
+//! Checks totals of the whole plan: the limits of NodePools, and prices.
 
 use karpenter_model::plan::Plan;
 use karpenter_model::problem::{Mode, Problem};
@@ -6,7 +6,7 @@ use karpenter_model::resources::{NODES, ResourceList};
 
 use super::violation::Violation;
 
-/// Prices are sums of decimal fractions, so they are compared with this tolerance.
+/// Prices are sums of decimal fractions, so two prices count as equal within this relative difference.
 const RELATIVE_TOLERANCE: f64 = 1e-6;
 
 pub(super) fn clearly_above(left: f64, right: f64) -> bool {
@@ -101,7 +101,7 @@ fn prices(problem: &Problem, plan: &Plan, violations: &mut Vec<Violation>) {
     }
 }
 
-/// Whether two values differ; true if either is NaN.
+/// Whether two values differ by more than the tolerance; true if either is NaN.
 fn differ(left: f64, right: f64) -> bool {
     !(left.is_finite() && right.is_finite()) || clearly_above(left, right) || clearly_above(right, left)
 }

@@ -7,7 +7,7 @@ use karpenter_model::requirements::Requirement;
 use karpenter_model::resources::ResourceList;
 use karpenter_model::taints::Taint;
 
-/// A node of the plan or of the cluster.
+/// A node that the plan adds, or an existing node.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Place {
     /// Index into `Plan::new_nodes`.
@@ -26,7 +26,7 @@ impl fmt::Display for Place {
     }
 }
 
-/// A violated rule. `pod` is one example if several identical pods are concerned.
+/// A rule that the plan violates. If several identical pods are concerned, `pod` is one of them.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Violation {
     RunOutOfRange {
@@ -43,7 +43,7 @@ pub enum Violation {
         pod: String,
         count: u32,
     },
-    /// The binding order contains pods on a node on which the plan does not place them.
+    /// The binding order names a node for some pods on which the plan does not place them.
     OrderOutOfPlace {
         place: Place,
         pod: String,
@@ -187,7 +187,8 @@ pub enum Violation {
         capacity: u32,
         used: u32,
     },
-    /// More claims allow the reservation than it has slots, so a launch could use a slot that another node relies on.
+    /// More NodeClaims may launch into the reservation than it has slots, so a launch could use a slot that another
+    /// node relies on.
     ReservationContested {
         reservation: String,
         capacity: u32,
@@ -218,7 +219,7 @@ pub enum Violation {
         pod: String,
         key: Arc<str>,
     },
-    /// The claim may launch in several domains of a key for which a constraint of its pods needs one domain.
+    /// The NodeClaim may launch in several domains of a topology key, but a constraint of its pods needs one domain.
     DomainOpen {
         place: Place,
         pod: String,
@@ -235,7 +236,7 @@ pub enum Violation {
         minimum: u32,
         left: u32,
     },
-    /// A node would hold more of the pods that a hard hostname spread counts than its share allows.
+    /// A node would hold more pods of a hard hostname spread than the NodePool's spread share allows.
     SpreadShareExceeded {
         place: Place,
         pod: String,

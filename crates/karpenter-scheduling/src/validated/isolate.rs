@@ -1,15 +1,16 @@
-//! Finds the items of an input that make an attempt fail, by bisection.
+//! Finds the items of an input that make an attempt fail, by trying halves of the input (bisection).
 
 /// The result of the largest successful attempt, and the items that it left out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Isolated<T, R> {
-    /// The best result; `None` if the attempt fails even without any item, so that the items are not the cause.
+    /// The result of the largest successful attempt; `None` if attempts fail even without any item, so the items are
+    /// not the cause.
     pub best: Option<R>,
     pub left_out: Vec<T>,
 }
 
-/// Tries halves of the items together with items for which attempts succeeded. One faulty item of `n` needs about
-/// `2·log2(n)` attempts. After `attempts_max` attempts, all untried items are left out.
+/// Adds halves of the remaining items to the items that already succeeded, and tries the result. Finding one faulty
+/// item among `n` takes about `2·log2(n)` attempts. After `attempts_max` attempts, all untried items are left out.
 pub fn isolate<T: Clone, R>(
     items: &[T],
     attempts_max: usize,

@@ -1,7 +1,7 @@
-//! The pods and nodes that an attempt leaves out, the reduced problem without them, and its plan with the
-//! indexes of the whole problem.
+//! The pods and nodes that a planning attempt leaves out, the reduced problem without them, and the conversion of its
+//! plan to the indexes of the whole problem.
 //!
-//! Groups keep their indexes; positions within a reduced group are mapped back.
+//! Groups of pods keep their indexes; positions of pods within a reduced group are mapped back.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,10 +15,10 @@ use karpenter_model::resources::ResourceList;
 
 use super::ProblemRef;
 
-/// Pods that are not planned, and existing nodes onto which no pod is planned.
+/// Pods that are not planned, and existing nodes that get no pods.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LeftOut {
-    /// The positions of the pods, as ranges by group; ascending and disjoint.
+    /// For each group: the positions of the pods that are left out, as ascending, disjoint ranges.
     pods: BTreeMap<u32, Vec<Range<u32>>>,
     nodes: BTreeSet<usize>,
 }
@@ -83,7 +83,7 @@ impl LeftOut {
         self.nodes.extend(problem.nodes.iter().position(|node| &*node.name == name));
     }
 
-    /// Adds the pods to the unschedulable pods of a plan, with the reason.
+    /// Adds the pods that were left out to the unschedulable pods of a plan, with the reason.
     pub(super) fn list(&self, plan: &mut Plan) {
         let refusal = Refusal { scope: Scope::Pod, reason: Reason::PlannerFault };
         let left = self.pods().map(|pods| Unschedulable { pods, reasons: vec![refusal.clone()] });
@@ -91,10 +91,10 @@ impl LeftOut {
     }
 }
 
-/// The problem without the parts that are left out.
+/// The problem without the parts that are left out, and the data to map its plan back.
 pub(super) struct Part<'a> {
     pub(super) problem: ProblemRef<'a>,
-    /// The remaining positions of reduced groups, by group.
+    /// For each reduced group: the positions of the pods that remain.
     kept: BTreeMap<u32, Vec<Range<u32>>>,
 }
 
@@ -106,8 +106,8 @@ impl<'a> Part<'a> {
         let mut part = problem.clone();
         part.options.mode = mode;
         for node in &left_out.nodes {
-            // The node is kept without allocatable resources: it accepts no pods, and its bound pods are counted as
-            // before.
+            // The node stays in the problem without allocatable resources, so it accepts no pods, and constraints still
+            // count its bound pods.
             if let Some(node) = part.nodes.get_mut(*node) {
                 node.allocatable = ResourceList::new();
             }
@@ -127,7 +127,7 @@ impl<'a> Part<'a> {
         Part { problem: Cow::Owned(self.problem.into_owned()), kept: self.kept }
     }
 
-    /// Converts a run to the positions of the whole problem.
+    /// Converts a run of pods in the reduced problem to runs in the whole problem.
     pub(super) fn original(&self, run: PodRun) -> Vec<PodRun> {
         let Some(kept) = self.kept.get(&run.group) else { return vec![run] };
         let wanted = run.start..run.start.saturating_add(run.count);
@@ -149,7 +149,7 @@ impl<'a> Part<'a> {
         runs
     }
 
-    /// Converts the plan to the positions of the whole problem.
+    /// Converts the plan of the reduced problem to a plan of the whole problem.
     pub(super) fn restore(&self, mut plan: Plan) -> Plan {
         if self.kept.is_empty() {
             return plan;
@@ -179,7 +179,7 @@ impl<'a> Part<'a> {
     }
 }
 
-/// The complement of the ranges in `0..count`.
+/// The parts of `0..count` that the ranges do not cover.
 fn gaps(ranges: &[Range<u32>], count: u32) -> Vec<Range<u32>> {
     let mut rest = Vec::new();
     let mut next = 0;

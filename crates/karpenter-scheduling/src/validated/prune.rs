@@ -1,5 +1,5 @@
-//! Removes what violations concern from a plan: planned nodes, pods on existing nodes, and pods that are
-//! listed twice. Does not check feasibility; the validator checks the rest of the plan.
+//! Removes from a plan what violations concern: planned nodes, pods on existing nodes, and pods that are listed twice.
+//! The validator checks afterwards whether the rest is valid.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -32,7 +32,7 @@ pub(super) fn take_out(problem: &Problem, plan: &mut Plan, violations: &[Violati
             ViolationScope::Reservations => {
                 let reserved: Vec<usize> =
                     (0..plan.new_nodes.len()).filter(|index| is_reserved(problem, plan, *index)).collect();
-                // If no node is planned into the reservation itself, all nodes that may launch into it are concerned.
+                // If no node is planned into the reservation, every node that may launch into it is concerned.
                 let concerned =
                     if reserved.is_empty() { (0..plan.new_nodes.len()).collect() } else { reserved };
                 planned.extend(last_half(concerned.into_iter()));
@@ -77,14 +77,15 @@ fn is_about_order(violation: &Violation) -> bool {
     )
 }
 
-/// An order that covers every placed pod. The validator checks whether it satisfies all constraints.
+/// A binding order that covers every placed pod, node by node. The validator checks whether the order satisfies all
+/// constraints.
 fn nodes_in_sequence(plan: &Plan) -> Vec<(PodRun, Place)> {
     let existing = plan.existing.iter().map(|one| (Place::Existing(one.node), &one.pods));
     let new = plan.new_nodes.iter().enumerate().map(|(index, node)| (Place::New(index), &node.pods));
     existing.chain(new).flat_map(|(place, pods)| pods.iter().map(move |run| (*run, place))).collect()
 }
 
-/// The order without removed parts, with the new indexes of planned nodes.
+/// Removes the parts that were removed from the plan from the binding order, and renumbers planned nodes.
 fn keep_order(problem: &Problem, plan: &mut Plan, new_index: &[Option<usize>]) {
     let on_existing: BTreeSet<usize> = plan.existing.iter().map(|placement| placement.node).collect();
     let mut ordered = Covered::new(problem);
@@ -118,7 +119,7 @@ fn is_reserved(problem: &Problem, plan: &Plan, index: usize) -> bool {
     offering.is_some_and(|offering| offering.is_reserved())
 }
 
-/// Pods that the plan does not mention.
+/// Pods of the problem that the plan does not mention.
 pub(super) fn uncovered(problem: &Problem, plan: &Plan) -> Vec<PodRun> {
     let mut covered = Covered::new(problem);
     for node in &plan.new_nodes {
@@ -141,7 +142,7 @@ pub(super) fn list_uncovered(problem: &Problem, plan: &mut Plan) {
     }
 }
 
-/// The positions that the plan mentions, by group.
+/// For each group: the positions of pods that the plan mentions.
 struct Covered {
     counts: Vec<u32>,
     taken: Vec<Vec<Range<u32>>>,
@@ -154,7 +155,7 @@ impl Covered {
         Self { counts, taken }
     }
 
-    /// Adds all runs, or none if one is unknown or already covered.
+    /// Adds all runs; adds none if one of them is unknown or already covered.
     fn take(&mut self, runs: &[PodRun]) -> bool {
         let mut wanted: Vec<(usize, Range<u32>)> = Vec::with_capacity(runs.len());
         for run in runs {

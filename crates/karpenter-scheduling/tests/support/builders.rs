@@ -1,7 +1,7 @@
-//! Builders for small problems: instance types, NodePools, nodes and pods in one line each, and handwritten
-//! plans.
+//! Builders for small problems, which create instance types, NodePools, nodes and pods in one line each, and for
+//! handwritten plans.
 //!
-//! The builders do not check feasibility.
+//! The builders do not check whether plans are valid.
 
 #![allow(dead_code)]
 
@@ -47,7 +47,7 @@ pub(crate) fn offering(zone: &str, capacity_type: &str, price_per_hour: f64) -> 
 }
 
 /// An instance type with `cpus` CPUs and four times as many GiB, offered in every zone on-demand and as spot at 40 % of
-/// the price; 100m are reserved.
+/// the price; 100m of cpu are overhead.
 pub(crate) fn instance_type(name: &str, cpus: i64, zones: &[&str], price_per_hour: f64) -> InstanceType {
     let offerings = zones
         .iter()
@@ -89,7 +89,7 @@ pub(crate) fn pool(name: &str) -> NodePool {
     }
 }
 
-/// An initialized node with the labels of a planned one.
+/// An initialized node with the labels that a planned node would have.
 pub(crate) fn node(name: &str, zone: &str, cpus: i64) -> Node {
     Node {
         name: name.into(),
@@ -173,7 +173,8 @@ pub(crate) fn tolerates(key: &str) -> Toleration {
     Toleration { key: key.into(), operator: TolerationOperator::Exists, effect: None }
 }
 
-/// A problem with instance types of three sizes in three zones, one unconstrained on-demand NodePool and no pods.
+/// A problem with instance types of three sizes in three zones, one on-demand NodePool without further requirements,
+/// and no pods.
 pub(crate) fn world() -> Problem {
     let mut general = pool("general");
     general.requirements = all_of([wants(labels::CAPACITY_TYPE, &[labels::CAPACITY_TYPE_ON_DEMAND])]);
@@ -197,8 +198,8 @@ pub(crate) const SMALL: usize = 0;
 pub(crate) const MEDIUM: usize = 1;
 pub(crate) const LARGE: usize = 2;
 
-/// A planned node of the first NodePool in one zone, with prices and requests filled in. DaemonSet pods are
-/// assumed to run on every type.
+/// A planned node of the first NodePool in one zone, with its prices and requests computed. DaemonSet pods are assumed
+/// to run on every instance type.
 pub(crate) fn launch(problem: &Problem, zone: &str, options: &[usize], pods: &[PodRun]) -> PlannedNode {
     let pool = &problem.pools[0];
     let catalog = &problem.catalogs[pool.catalog];
@@ -233,7 +234,7 @@ pub(crate) fn launch(problem: &Problem, zone: &str, options: &[usize], pods: &[P
     }
 }
 
-/// A plan of these nodes, with the totals filled in.
+/// A plan of these nodes, with its totals computed.
 pub(crate) fn plan(new_nodes: Vec<PlannedNode>) -> Plan {
     let price: f64 = new_nodes.iter().map(|node| node.price_per_hour).sum();
     Plan { new_nodes, price_per_hour: price, compat_price_per_hour: price, ..Plan::default() }

@@ -1,7 +1,7 @@
-//! Problems as JSON, each with upstream's result.
+//! Problems in JSON files, each with upstream's result.
 //!
-//! Amounts are in the units of the planner: cpu in thousandths, everything else in whole units. Missing keys
-//! are empty. Only test data is read here, so malformed input panics with the name of the file.
+//! Amounts are in the planner's units: cpu in millicores, everything else in whole units. Missing keys count as empty.
+//! Only test data is read here, so malformed input panics with the file name.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -30,7 +30,7 @@ const NODE_CLASS: &str = "karpenter.kwok.sh/kwoknodeclass";
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct Case {
     pub(crate) name: String,
-    /// Our result where it differs from upstream on purpose.
+    /// Our result, if it differs from upstream's on purpose.
     #[serde(default)]
     pub(crate) deviation: Option<Deviation>,
     catalog: Catalog,
@@ -45,7 +45,7 @@ pub(crate) struct Case {
     pub(crate) expected: Expected,
 }
 
-/// Upstream's results over several runs, which differ because upstream breaks some ties randomly.
+/// Upstream's results over several runs; they differ where upstream breaks ties randomly.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct Expected {
@@ -53,10 +53,10 @@ pub(crate) struct Expected {
     pub(crate) hourly_max: f64,
     pub(crate) nodes_min: usize,
     pub(crate) nodes_max: usize,
-    /// The minimum number of pods on existing nodes.
+    /// The smallest number of pods on existing nodes in any upstream run.
     pub(crate) existing_min: u32,
     pub(crate) existing_max: u32,
-    /// Every set of unschedulable pods that occurred in some run.
+    /// Every set of unschedulable pods that occurred in some upstream run.
     pub(crate) unschedulable: Vec<BTreeSet<String>>,
     #[serde(rename = "runs")]
     _runs: u32,
@@ -77,20 +77,20 @@ pub(crate) struct Deviation {
 #[derive(Debug, Deserialize)]
 #[serde(tag = "kind", rename_all = "camelCase", rename_all_fields = "camelCase")]
 enum Catalog {
-    /// The built-in generic types that meet some requirements.
+    /// The built-in generic instance types, restricted to those that meet some requirements.
     Kwok {
         #[serde(default)]
         only: Vec<Req>,
     },
-    /// One type per CPU count from 1, with 2 GiB and ten pods per CPU.
+    /// One instance type per number of CPUs, starting at 1, with 2 GiB and ten pods per CPU.
     Linear {
         zones: Vec<Arc<str>>,
         prices: Vec<f64>,
-        /// Instance types whose number is divisible by this have GPUs; 0 for none.
+        /// Every type whose number is divisible by this has GPUs; 0 means that none has.
         #[serde(default)]
         gpu_every: i64,
     },
-    /// Types listed in a file of the folder `catalogs`, as they were when the results were recorded.
+    /// Instance types from a file in the folder `catalogs`, as they were when upstream's results were recorded.
     File { file: String },
 }
 
@@ -168,7 +168,7 @@ struct NodeCase {
     pods: Vec<Pod>,
 }
 
-/// Allowed values by label key; a key that starts with `!` excludes its values.
+/// Allowed values by label key; if a key starts with `!`, its values are excluded instead.
 type Selector = BTreeMap<String, BTreeSet<Arc<str>>>;
 
 #[derive(Debug, Deserialize)]
@@ -242,7 +242,7 @@ fn one() -> u32 {
     1
 }
 
-/// Every case of a folder, by file name.
+/// Loads every case of a folder, in the order of file names.
 pub(crate) fn load_all(folder: &Path) -> Vec<Case> {
     let mut paths: Vec<_> = std::fs::read_dir(folder)
         .expect("the folder of cases exists")

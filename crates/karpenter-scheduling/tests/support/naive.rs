@@ -1,4 +1,4 @@
-//! The reference implementation of the simulator: it rebuilds every request as a problem and plans it from scratch.
+//! The reference implementation of the simulator: it builds a new problem for every request and plans it from scratch.
 
 #![allow(dead_code)]
 
@@ -12,8 +12,8 @@ use karpenter_model::taints::{Effect, Taint, Toleration, TolerationOperator};
 use karpenter_scheduling::schedule;
 use karpenter_scheduling::simulate::{BoundAt, Outcome, SimulationRequest};
 
-/// A request as a problem: groups after those of `problem` are the movers. Remaining nodes keep their order;
-/// the second value has their original indexes.
+/// The problem for a request. Groups after those of `problem` are the moved pods. Remaining nodes keep their order; the
+/// second result has their original indexes.
 pub(crate) fn rebuilt(
     problem: &Problem,
     request: &SimulationRequest<'_>,
@@ -63,7 +63,7 @@ fn with_old_indexes(mut plan: Plan, kept: &[usize]) -> Plan {
     plan
 }
 
-/// Expresses nodes that are closed to movers by a taint that all other pods tolerate.
+/// Gives nodes that do not accept moved pods a taint that all other pods tolerate.
 fn taint_nodes_closed_to_movers(problem: &mut Problem) {
     if problem.nodes.iter().all(|node| !node.is_settling) {
         return;
@@ -94,7 +94,8 @@ fn add_reservation_credits(problem: &mut Problem, reservation_credits: &BTreeMap
     }
 }
 
-/// The number of pods by the first group with equal pods: which of several equal pods is placed where is not compared.
+/// The number of pods, by the first group that has equal pods; it does not matter which of several equal pods is placed
+/// where.
 pub(crate) type Counts = BTreeMap<u32, u32>;
 
 #[derive(Debug, PartialEq)]
@@ -108,7 +109,7 @@ pub(crate) struct NewNode {
     pods: Counts,
 }
 
-/// The parts of an outcome that must not depend on how it was computed.
+/// The parts of an outcome that must not depend on how the outcome was computed.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Summary {
     pub(crate) new_nodes: Vec<NewNode>,
@@ -117,14 +118,14 @@ pub(crate) struct Summary {
     pub(crate) movers: Vec<Vec<BoundAt>>,
 }
 
-/// Names of groups do not matter, nor do labels that no selector uses.
+/// Groups are compared without their names and without labels that no selector uses.
 fn first_equal_group(specs: &[Arc<PodSpec>], group: u32) -> u32 {
     let plain = |spec: &PodSpec| PodSpec { labels: Default::default(), ..spec.clone() };
     let wanted = plain(&specs[group as usize]);
     specs.iter().position(|spec| plain(spec) == wanted).map_or(group, |found| found as u32)
 }
 
-/// `nodes` returns the node of a mover.
+/// `nodes` is a function that returns the node of a moved pod.
 pub(crate) fn summary<'a>(
     groups: &[PodGroup],
     node: impl Fn(usize) -> Option<&'a karpenter_model::problem::Node>,

@@ -1,4 +1,4 @@
-//! Reduces plans to what must not depend on the order of the input, and turns plans into the next problem.
+//! Reduces plans to what must not depend on the order of the input, and turns an executed plan into the next problem.
 
 #![allow(dead_code)]
 
@@ -26,7 +26,7 @@ pub(crate) struct NewNode {
     pub(crate) pods: Vec<(String, u32)>,
 }
 
-/// The content of a plan, by names instead of positions.
+/// The content of a plan, with names instead of indexes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Outcome {
     /// Sorted.
@@ -94,7 +94,7 @@ pub(crate) fn unschedulable(problem: &Problem, plan: &Plan) -> BTreeMap<String, 
     counted(problem, &runs).into_iter().collect()
 }
 
-/// The problem after the plan was executed: its nodes exist, its pods are bound, unschedulable pods are still
+/// The problem after the plan was executed: its nodes exist, its pods are bound, and its unschedulable pods are still
 /// pending.
 pub(crate) fn after(problem: &Problem, plan: &Plan) -> Problem {
     let mut next = problem.clone();

@@ -1,9 +1,9 @@
-//! Random problems for property tests, as short recipes: a recipe prints in a few lines, shrinks well, and
+//! Random problems for property tests, described by short recipes: a recipe prints in a few lines, shrinks well, and
 //! always builds the same problem.
 //!
-//! Recipes cover one to three NodePools, small catalogs over one to three zones, a few existing nodes with bound pods,
-//! DaemonSets, and Deployments with any mix of constraints, also on pods of each other. The pods of a recipe need not
-//! be schedulable.
+//! A recipe has one to three NodePools, a small catalog over one to three zones, a few existing nodes with bound pods,
+//! DaemonSets, and Deployments with any mix of constraints, including constraints on each other's pods. Its pods need
+//! not be schedulable.
 
 #![allow(dead_code)]
 
@@ -22,7 +22,7 @@ use proptest::prelude::*;
 use crate::builders;
 use crate::builders::{GIB, ZONES, all_of, near, spread, wants};
 
-/// The effort of every plan: enough for these sizes, because a property checks many small problems.
+/// The effort of every plan. It is enough for problems of this size, and small because a property checks many of them.
 const EFFORT: u64 = 100;
 
 pub(crate) const TEAM: &str = "example.com/team";
@@ -42,9 +42,9 @@ pub(crate) struct TypeRecipe {
     pub(crate) cpus: i64,
     pub(crate) gib_per_cpu: i64,
     pub(crate) arm: bool,
-    /// Tenths that are added to or subtracted from the usual price.
+    /// What is added to the usual price (or subtracted, if negative), in tenths of it.
     pub(crate) price_tenths: i64,
-    /// A bit per (zone, capacity type) pair: whether it is unavailable.
+    /// One bit per (zone, capacity type) pair: whether the offering is unavailable.
     pub(crate) unavailable_in: u8,
 }
 
@@ -52,9 +52,9 @@ pub(crate) struct TypeRecipe {
 pub(crate) struct PoolRecipe {
     pub(crate) weight: i32,
     pub(crate) taint: Option<Effect>,
-    /// Two bits: spot and on-demand.
+    /// Two bits: whether spot and on-demand are allowed.
     pub(crate) capacity_types: u8,
-    /// A bit per zone; 0 leaves the zone undecided.
+    /// One bit per allowed zone; 0 means no requirement on the zone.
     pub(crate) zones: u8,
     pub(crate) team: Team,
     pub(crate) cpu_limit: Option<i64>,
@@ -106,7 +106,7 @@ pub(crate) struct DaemonRecipe {
     pub(crate) port: Option<u16>,
 }
 
-/// One constraint or preference of a pod. `app` 0 is the application of the pod, others are other
+/// One constraint or preference of a pod. An `app` of 0 is the pod's own Deployment, other numbers are other
 /// Deployments.
 #[derive(Debug, Clone)]
 pub(crate) enum Feature {
@@ -259,7 +259,7 @@ pub(crate) fn any_recipe() -> impl Strategy<Value = Recipe> {
         })
 }
 
-/// Recipes with hostname spreads: more pods, most of them with a spread, and often without another constraint.
+/// Recipes with hostname spreads: more pods than usual, most of them with a spread and often no other constraint.
 pub(crate) fn any_spreading_recipe() -> impl Strategy<Value = Recipe> {
     let spread = || {
         (1..=4u32, option::weighted(0.1, 2..=6u32))
@@ -289,7 +289,7 @@ pub(crate) fn any_spreading_recipe() -> impl Strategy<Value = Recipe> {
     )
 }
 
-/// Like [`any_recipe`], with more nodes than pending pods.
+/// Like [`any_recipe`], but with more existing nodes than pending pods.
 pub(crate) fn any_crowded_recipe() -> impl Strategy<Value = Recipe> {
     (any_recipe(), vec(any_node(), 1..=8)).prop_map(|(mut recipe, nodes)| {
         recipe.deployments.iter_mut().for_each(|deployment| deployment.count = deployment.count.min(3));
@@ -317,9 +317,10 @@ impl Recipe {
         }
     }
 
-    /// The recipe without combinations for which upstream plans pods that kube-scheduler rejects: upstream's spread
-    /// reads only the first required node affinity term and treats `PreferNoSchedule` like a hard taint, and it lets a
-    /// self-affinity start in another domain if the pod cannot use the domains of the matching pods.
+    /// The recipe without combinations for which upstream plans pods that kube-scheduler rejects. Upstream's spread
+    /// reads only the first required node affinity term and treats `PreferNoSchedule` like a hard taint. Upstream also
+    /// lets the first pod of a self-affinity choose another domain if the pod cannot use the domains of the matching
+    /// pods.
     pub(crate) fn without_upstream_deviations(mut self) -> Self {
         let apps = self.deployments.len();
         let bound: Vec<usize> =
@@ -518,8 +519,8 @@ impl Recipe {
             Feature::SpreadCapacityType { skew } => {
                 spec.spread.push(spread(labels::CAPACITY_TYPE, &own_app, *skew));
             }
-            // kube-scheduler evaluates several required terms together and upstream one by one; with a single term both
-            // agree.
+            // kube-scheduler requires one pod to match all affinity terms, upstream checks each term separately; with a
+            // single term both agree.
             Feature::Near { zonal, app } => spec.affinity = vec![term(zonal, app)],
             Feature::Apart { zonal, app } => spec.anti_affinity.push(term(zonal, app)),
             Feature::PreferNear { zonal, app } => spec.preferred_affinity.push((1, term(zonal, app))),

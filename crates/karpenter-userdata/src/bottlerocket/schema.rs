@@ -1,6 +1,7 @@
-//! Known settings of Bottlerocket with their types.
+//! The settings of Bottlerocket that Karpenter knows, with their types.
 //!
-//! A data table: a new setting is one line here. Values of a wrong type are rejected, as Bottlerocket would at boot.
+//! The module is a data table; a new setting is one more line. A value of the wrong type is an error, as it would be
+//! when Bottlerocket boots.
 //!
 //! Upstream: karpenter-provider-aws `pkg/providers/amifamily/bootstrap/bottlerocketsettings.go`.
 
@@ -11,7 +12,7 @@ use crate::UserDataError;
 pub(super) struct Field {
     name: &'static str,
     shape: Shape,
-    /// Whether the setting is written even if it is empty or missing, because Bottlerocket requires it.
+    /// Whether Bottlerocket requires the setting, so that it is written even if it is empty or missing.
     required: bool,
 }
 
@@ -114,7 +115,7 @@ pub(super) const BOOTSTRAP_COMMAND: &[Field] = &[
     required("essential", Shape::Bool),
 ];
 
-/// The known settings of `settings.kubernetes`; the paths of unknown ones are added to `unknown`.
+/// The known settings in `settings.kubernetes`. The paths of unknown settings are added to `unknown`.
 pub(super) fn known(
     written: Option<Value>,
     fields: &[Field],
@@ -124,7 +125,7 @@ pub(super) fn known(
     written.map_or_else(|| Ok(Table::new()), |written| record(written, fields, path, unknown))
 }
 
-/// Known settings of records by name.
+/// The known settings of a table whose values are records, keyed by name.
 pub(super) fn known_map(
     written: Option<Value>,
     path: &str,

@@ -1,6 +1,6 @@
-//! The version of a Bottlerocket AMI, as far as it is known before the instance boots.
+//! The version of a Bottlerocket AMI, if it can be known before the instance boots.
 
-/// One entry of `amiSelectorTerms`, with the fields that may contain a version.
+/// One entry of `amiSelectorTerms`, reduced to the fields that may contain a version.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Term {
     pub alias: Option<String>,
@@ -8,15 +8,15 @@ pub struct Term {
     pub id: Option<String>,
 }
 
-/// An AMI that the node class resolved.
+/// An AMI to which the node class resolved.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Image {
     pub id: String,
     pub name: String,
 }
 
-/// The version of the node class's AMIs: from the first alias, else from a name term, else from the name of an AMI selected
-/// by id, else from the first resolved AMI. `latest` is a valid result.
+/// The version of the node class's AMIs. It is taken from the first alias; else from a term with a name; else from the
+/// name of an AMI selected by id; else from the first resolved AMI. The result may be `latest`.
 pub fn of_class(terms: &[Term], images: &[Image]) -> Option<String> {
     let from_alias = || {
         let versions = terms.iter().filter_map(|term| term.alias.as_deref()?.split_once('@'));
@@ -34,13 +34,13 @@ pub fn of_class(terms: &[Term], images: &[Image]) -> Option<String> {
     from_alias().or_else(from_name).or_else(from_id).or_else(from_resolved).map(str::to_owned)
 }
 
-/// `bottlerocket-aws-k8s-1.33-x86_64-v1.46.0-431fe75a` has `v1.46.0`.
+/// The version in the name of an AMI: `v1.46.0` for `bottlerocket-aws-k8s-1.33-x86_64-v1.46.0-431fe75a`.
 fn in_name(name: &str) -> Option<&str> {
     name.split('-').find(|part| part.starts_with('v') && part.contains('.'))
 }
 
-/// From 1.46.0 on, binding local disks needs no list of directories. An unknown version counts as older: the list is
-/// valid for newer versions too.
+/// Whether the AMI binds local disks without a list of directories, as versions from 1.46.0 on do. An unknown version
+/// counts as older, because newer versions accept the list as well.
 pub(crate) fn binds_by_default(version: &str) -> bool {
     if version == "latest" {
         return true;

@@ -1,15 +1,15 @@
-//! Splits an archive into its parts.
+//! Splits a MIME archive into its parts.
 
 use super::{CONTENT_TYPE, Headers, MimeError, Part, TRANSFER_ENCODING};
 
-/// A cursor over the lines of the text, for line numbers in errors.
+/// A position in the lines of the text; it gives errors their line numbers.
 struct Lines<'a> {
     lines: Vec<&'a str>,
     next: usize,
 }
 
 impl<'a> Lines<'a> {
-    /// Splits a text into lines that keep their newline, because a body ends before the newline that precedes the
+    /// Splits a text into lines, each with its newline, because a body ends before the newline that precedes the
     /// boundary.
     fn new(text: &'a str) -> Self {
         Self { lines: text.split_inclusive('\n').collect(), next: 0 }
@@ -35,7 +35,7 @@ pub(super) fn parts(text: &str) -> Result<Vec<Part>, MimeError> {
     let content_type = headers.get(CONTENT_TYPE).and_then(|values| values.first());
     let boundary = boundary(content_type.ok_or(MimeError::NoContentType)?)?;
     let delimiter = format!("--{boundary}");
-    // Lines before the first boundary are the preamble, which readers ignore.
+    // Lines before the first boundary are the preamble, which readers of MIME archives ignore.
     let mut found = loop {
         match lines.take() {
             None => return Ok(Vec::new()),
@@ -49,7 +49,7 @@ pub(super) fn parts(text: &str) -> Result<Vec<Part>, MimeError> {
     let mut parts = Vec::new();
     while found == Delimiter::Next {
         if lines.lines[lines.next..].iter().all(|line| line.trim().is_empty()) {
-            // The last boundary lacks the closing `--`; it is accepted at the end of the text.
+            // The closing `--` of the last boundary is missing, which is accepted at the end of the text.
             break;
         }
         let (part, next) = part(&mut lines, &delimiter)?;
@@ -84,7 +84,7 @@ fn part(lines: &mut Lines<'_>, delimiter: &str) -> Result<(Part, Delimiter), Mim
     Ok((Part { headers, body }, found))
 }
 
-/// Reads up to and including the empty line that ends the headers.
+/// Reads the headers of a part, up to and including the empty line that ends them.
 fn headers(lines: &mut Lines<'_>) -> Result<Headers, MimeError> {
     let mut headers = Headers::new();
     let mut last: Option<String> = None;
@@ -109,7 +109,7 @@ fn headers(lines: &mut Lines<'_>) -> Result<Headers, MimeError> {
     }
 }
 
-/// The canonical form of a header name, for example `Content-Type` for `content-type` and `CONTENT-TYPE`.
+/// The canonical form of a header name: `Content-Type` for `content-type` or `CONTENT-TYPE`.
 fn canonical(name: &str) -> String {
     let words = name.split('-').map(|word| {
         let mut characters = word.chars();
@@ -131,7 +131,7 @@ fn delimiter_in(line: &str, delimiter: &str) -> Option<Delimiter> {
     }
 }
 
-/// The boundary of a `multipart/…` content type.
+/// The boundary that a content type `multipart/…` states.
 fn boundary(content_type: &str) -> Result<String, MimeError> {
     let (media_type, mut parameters) = content_type.split_once(';').unwrap_or((content_type, ""));
     let media_type = media_type.trim().to_ascii_lowercase();
@@ -148,7 +148,7 @@ fn boundary(content_type: &str) -> Result<String, MimeError> {
     Err(MimeError::NoBoundary)
 }
 
-/// A token or a quoted string, and the text after it.
+/// Parses a token or a quoted string; returns it and the text after it.
 fn parameter_value(text: &str) -> (String, &str) {
     let Some(quoted) = text.strip_prefix('"') else {
         let end = text.find([';', ' ', '\t']).unwrap_or(text.len());

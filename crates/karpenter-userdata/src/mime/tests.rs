@@ -1,5 +1,5 @@
-//! Tests of the parsing of valid archives, and of errors with their line numbers. Whole archives are compared in
-//! `tests/golden`.
+//! Tests that valid archives are parsed, and that errors have the right line numbers. `tests/golden` compares whole
+//! archives.
 
 use super::*;
 

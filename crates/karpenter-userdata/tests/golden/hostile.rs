@@ -1,4 +1,4 @@
-//! Property tests: arbitrary custom user data must be rendered or rejected, without a panic.
+//! Property tests: for any custom user data, rendering must return a result or an error, without a panic.
 
 use karpenter_userdata::{AmiFamily, UserDataError, render};
 use proptest::prelude::*;
@@ -19,7 +19,7 @@ proptest! {
         }
     }
 
-    /// Lines of the supported formats in random order reach more code than random text.
+    /// Random lines of the supported formats reach more of the code than random text.
     #[test]
     fn lines_of_known_formats_do_not_panic(
         lines in prop::collection::vec(
@@ -39,7 +39,7 @@ proptest! {
         }
     }
 
-    /// The body of every part of a valid archive must be in the result unchanged.
+    /// The body of every part of a valid archive must be unchanged in the result.
     #[test]
     fn parts_are_copied_unchanged(
         bodies in prop::collection::vec("([a-zA-Z0-9 #:=/.\\-äß\"']|--//|--B|--//--){0,40}(\n([a-z ]|--//){0,20}){0,4}", 1..5),
@@ -61,7 +61,7 @@ proptest! {
     }
 }
 
-/// Deeply nested documents must not overflow the stack; a worker thread has 2 MiB.
+/// Deeply nested documents must not overflow the stack, which has 2 MiB in a worker thread.
 #[test]
 fn deeply_nested_documents_do_not_overflow_the_stack() {
     let run = || {

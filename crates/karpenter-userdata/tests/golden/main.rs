@@ -1,9 +1,10 @@
-//! Compares the user data of every family with recordings of upstream.
+//! Compares the user data of every AMI family with recordings of upstream.
 //!
-//! `cases.json` holds inputs, each as its difference from `defaults`; `<name>.txt` is the decoded user data that upstream
-//! returned for it (karpenter-provider-aws, main at 1d927085d, package bootstrap; the smallest of many runs, because it
-//! joins some lists in random order). A case with `fails` has no file: upstream returns an error. Shell and PowerShell are
-//! compared byte by byte; YAML and TOML by value, because writers differ in quoting and order.
+//! `cases.json` has the inputs, each as its difference from `defaults`. `<name>.txt` is the decoded user data that
+//! upstream returned for the input (karpenter-provider-aws, main at 1d927085d, package bootstrap; upstream joins some
+//! lists in random order, so it is the smallest result of many runs). A case with `fails` has no such file, because
+//! upstream returns an error. Shell and PowerShell are compared byte by byte; YAML and TOML are compared by value,
+//! because writers differ in quoting and order.
 
 mod cases;
 mod hostile;
@@ -53,7 +54,7 @@ fn values<T: PartialEq + std::fmt::Debug>(actual: &T, expected: &T) -> Option<St
     (actual != expected).then(|| format!("got\n{actual:#?}\nexpected\n{expected:#?}"))
 }
 
-/// Splits user data into everything before the generated document, and the document.
+/// Splits user data into the text before the generated YAML document, and the document.
 fn node_config(text: &str) -> (&str, serde_json::Value) {
     let start = text.rfind("# Karpenter Generated NodeConfig\n").expect("a generated part");
     let (head, rest) = text.split_at(start);
@@ -127,7 +128,7 @@ fn parse_error_does_not_quote_user_data() {
     assert!(!error.to_string().contains("hunter2"), "{error}");
 }
 
-/// An expression without a result must not reach the kubelet as text; an empty map stays as it is.
+/// An expression without a value must not reach the kubelet as text, and an empty map must stay an empty map.
 #[test]
 fn resolved_settings_replace_expressions() {
     let mut input = cases::plain(AmiFamily::Al2023);
@@ -152,7 +153,7 @@ fn equal_inputs_give_equal_bytes_and_base64() {
     }
 }
 
-/// The user data of a running instance, which we rendered, can be the custom user data of a node class.
+/// User data that this crate rendered for an instance must be valid as custom user data of a node class.
 #[test]
 fn rendered_user_data_is_valid_custom_user_data() {
     for case in

@@ -10,7 +10,7 @@ use super::{round_quantities, storage};
 use crate::admission::json::{Object, child, child_mut, items, objects_mut, set_default, text};
 use crate::admission::resources::{ResourceList, add_list, container_lists, max_list};
 
-/// Applies the defaults of pod templates, and those that only pods have.
+/// Applies the defaults that pods share with pod templates, and those that only pods have.
 pub(super) fn default_pod(map: &mut Object) {
     let spec = child(map, "spec");
     if spec.get("terminationGracePeriodSeconds").and_then(Value::as_i64).is_some_and(|seconds| seconds < 0) {
@@ -47,7 +47,8 @@ fn default_spec(spec: &mut Object) {
     set_default(spec, "securityContext", json!({}));
     set_default(spec, "terminationGracePeriodSeconds", 30);
     set_default(spec, "schedulerName", "default-scheduler");
-    // The deprecated `serviceAccount` is always set too, and used if `serviceAccountName` is missing.
+    // The deprecated field `serviceAccount` is always set as well. If `serviceAccountName` is missing, it gets the
+    // value of `serviceAccount`.
     let account =
         [spec.get("serviceAccountName"), spec.get("serviceAccount")].into_iter().flatten().next().cloned();
     if let Some(account) = account {
@@ -113,10 +114,10 @@ fn default_handler(handler: &mut Object) {
     }
 }
 
-/// `Always` for images without a tag and digest, and for `:latest`.
+/// The default pull policy: `Always` for an image without tag and digest, and for the tag `latest`.
 pub(super) fn pull_policy(image: &str) -> &'static str {
     let (name, has_digest) = image.split_once('@').map_or((image, false), |(name, _)| (name, true));
-    // A colon before the last slash belongs to the port of the registry.
+    // A colon before the last slash separates the registry's port, not a tag.
     let tag = name.rsplit('/').next().and_then(|last| last.split_once(':')).map(|(_, tag)| tag);
     match tag {
         Some("latest") => "Always",
@@ -133,8 +134,8 @@ fn copy_limits_to_requests(resources: &mut Object) {
     }
 }
 
-/// Sets pod-level requests from the requests of the containers, then from the pod-level limits, if there are pod-level
-/// limits.
+/// If the pod has pod-level limits, sets missing pod-level requests: from the requests of the containers, or else from
+/// the pod-level limits.
 fn default_pod_level_requests(spec: &mut Object) {
     let containers: ResourceList = {
         let mut sum = ResourceList::new();
@@ -188,7 +189,8 @@ fn default_host_ports(container: &mut Object) {
     }
 }
 
-/// The single address and the first of the list mirror each other. If a client sent only one, the other is set.
+/// A single address and the first entry of the list of addresses must be equal. If a client sent only one of the two,
+/// sets the other.
 fn mirror_address(status: &mut Object, single: &str, list: &str) {
     let address = status.get(single).map(|address| text(address).to_string()).unwrap_or_default();
     let first = status.get(list).and_then(|all| all.get(0)).map(|entry| text(&entry["ip"]).to_string());

@@ -45,7 +45,7 @@ pub(super) fn default_driver(map: &mut Object) {
     set_default(spec, "seLinuxMount", false);
 }
 
-/// A volume of a pod: a name and a source; `emptyDir` if there is no source.
+/// Applies the defaults of a pod's volume: it has a name and a source, and `emptyDir` if the source is missing.
 pub(super) fn default_pod_volume(volume: &mut Object) {
     if volume.keys().all(|key| key == "name") {
         volume.insert("emptyDir".into(), json!({}));
@@ -91,7 +91,7 @@ fn default_downward_items(source: &mut Object) {
     }
 }
 
-/// Volume sources of both pods and persistent volumes.
+/// Applies the defaults of volume sources that pods and persistent volumes have in common.
 fn default_source(holder: &mut Object) {
     if let Some(path) = child_mut(holder, "hostPath") {
         set_default(path, "type", "");

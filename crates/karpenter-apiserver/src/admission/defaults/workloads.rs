@@ -66,7 +66,7 @@ pub(super) fn default_stateful_set(map: &mut Object) {
     set_default(spec, "replicas", 1);
     set_default(spec, "revisionHistoryLimit", 10);
     for claim in objects_mut(spec, "volumeClaimTemplates") {
-        // Claim templates have `apiVersion` and `kind`, because Go encodes them as complete objects.
+        // Go encodes claim templates as complete objects, so they have `apiVersion` and `kind`.
         set_default(claim, "apiVersion", "v1");
         set_default(claim, "kind", "PersistentVolumeClaim");
         super::storage::default_claim(claim);
@@ -85,7 +85,8 @@ pub(super) fn default_daemon_set(map: &mut Object) {
     }
     set_default(spec, "revisionHistoryLimit", 10);
     default_template(child(spec, "template"));
-    // The strategy sets the value of this annotation later. It is added here, so that it is part of the managed fields.
+    // The strategy sets the value of this annotation later. The annotation is added here, so that it is part of the
+    // managed fields.
     let annotations = child(child(map, "metadata"), "annotations");
     set_default(annotations, "deprecated.daemonset.template.generation", "0");
 }
@@ -97,7 +98,7 @@ pub(super) fn default_job(map: &mut Object) {
     if let Some(labels) = labels {
         set_default(child(map, "metadata"), "labels", labels);
     }
-    // The job template of a CronJob does not get this default.
+    // The job template of a CronJob does not get this default, only a Job does.
     let spec = child(map, "spec");
     if !spec.contains_key("completions") && !spec.contains_key("parallelism") {
         spec.insert("completions".into(), json!(1));

@@ -1,4 +1,4 @@
-//! LimitRanger: default requests and limits of containers, and the bounds of a namespace.
+//! The plugin LimitRanger: default requests and limits of containers, and the minima and maxima of a namespace.
 //!
 //! Upstream: k8s.io/kubernetes/plugin/pkg/admission/limitranger/admission.go
 
@@ -11,7 +11,7 @@ use crate::admission::resources::{ResourceList, container_lists, pod_lists, read
 use crate::admission::{Lookup, Operation};
 use crate::status::ApiResult;
 
-/// Applies the defaults of every LimitRange in turn, and records them in an annotation.
+/// Applies the defaults of each LimitRange after the other, and records them in an annotation of the pod.
 pub(super) fn default_pod(operation: &Operation<'_>, pod: &mut Value, lookup: &dyn Lookup) {
     for range in lookup.list("", "limitranges", operation.namespace) {
         let (mut requests, mut limits) = (Object::new(), Object::new());
@@ -27,7 +27,8 @@ pub(super) fn default_pod(operation: &Operation<'_>, pod: &mut Value, lookup: &d
             for container in objects_mut(spec, list) {
                 let container_name =
                     container.get("name").map(|name| text(name).to_string()).unwrap_or_default();
-                // The annotation lists requests first. A default request does not depend on a limit that is set here.
+                // The annotation lists requests first. A default limit that is set here does not affect a default
+                // request.
                 for (key, defaults, noun) in
                     [("requests", &requests, "request"), ("limits", &limits, "limit")]
                 {

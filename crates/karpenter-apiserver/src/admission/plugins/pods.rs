@@ -1,4 +1,4 @@
-//! Admission of pods: service account, limits, priority, tolerations, runtime class, topology labels.
+//! Admission of pods: service account, limits, priority, tolerations, runtime class and topology labels.
 
 use std::sync::Arc;
 
@@ -73,8 +73,8 @@ fn set_service_account(operation: &Operation<'_>, pod: &mut Value, lookup: &dyn 
 const TOKEN_VOLUME_PREFIX: &str = "kube-api-access-";
 const TOKEN_PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
-/// kube-apiserver uses a random suffix. Here it is a hash of the pod's name, so that the same requests give the same
-/// responses.
+/// The name of the token volume. kube-apiserver uses a random suffix; here it is a hash of the pod's name, so that
+/// equal requests give equal responses.
 fn token_volume_name(pod: &Value) -> String {
     const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
     let metadata = &pod["metadata"];
@@ -91,7 +91,7 @@ fn token_volume_name(pod: &Value) -> String {
     name
 }
 
-/// Mounts the token of the service account in every container that has no other mount at its path.
+/// Mounts the service account's token in every container, unless the container has another mount at the token's path.
 fn mount_token(spec: &mut Object, volume_name: String) {
     let existing = items(spec.get("volumes").unwrap_or(&Value::Null))
         .iter()
@@ -125,7 +125,7 @@ fn mount_token(spec: &mut Object, volume_name: String) {
     }
 }
 
-/// The default PriorityClass: the one with the lowest value, if there are several.
+/// The default PriorityClass; if there are several, the one with the lowest value.
 pub(super) fn default_priority_class(lookup: &dyn Lookup) -> Option<Arc<Value>> {
     lookup
         .list("scheduling.k8s.io", "priorityclasses", "")
@@ -181,7 +181,7 @@ fn set_priority(operation: &Operation<'_>, pod: &mut Value, lookup: &dyn Lookup)
     Ok(())
 }
 
-/// The built-in PriorityClasses, which can be used even if they are not stored.
+/// A built-in PriorityClass, which pods can use even if it is not stored; `None` for other names.
 fn system_class(class_name: &str) -> Option<Value> {
     let value = match class_name {
         "system-node-critical" => 2_000_001_000,
@@ -203,7 +203,7 @@ fn keep_priority(operation: &Operation<'_>, pod: &mut Value) {
     }
 }
 
-/// Adds tolerations of 300 seconds for not ready and unreachable nodes, unless the pod tolerates these taints already.
+/// Adds tolerations for not ready and unreachable nodes, for 300 seconds each, unless the pod tolerates these taints.
 fn add_tolerations(pod: &mut Value) {
     for key in ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"] {
         let tolerates = items(&pod["spec"]["tolerations"]).iter().any(|toleration| {

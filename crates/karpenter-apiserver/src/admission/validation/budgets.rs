@@ -11,7 +11,7 @@ use crate::admission::json::{entries, integer, is_set, items, name, text as stri
 use crate::admission::quantity::Quantity;
 use crate::field::FieldError;
 
-/// A number or a percentage that is not negative.
+/// Checks a number or a percentage, neither of which may be negative.
 pub(super) fn check_int_or_percent(value: &Value, path: &str, errors: &mut Errors) {
     match value {
         Value::String(given) => {
@@ -270,7 +270,8 @@ fn check_limit_item(item: &Value, own: &str, errors: &mut Errors) {
         }
     }
     for (resource, found) in &values {
-        // Each entry: lower field, upper field, field of the error, field whose value is shown, message.
+        // Columns: field with the lower value, field with the higher value, field of the error, field whose value the
+        // error shows, message.
         let pairs = [
             ("min", "max", "min", "min", "min value {} is greater than max value {}"),
             (

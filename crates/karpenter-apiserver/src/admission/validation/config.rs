@@ -10,7 +10,7 @@ use crate::field::FieldError;
 const DATA_BYTES_MAX: usize = 1024 * 1024;
 const IMMUTABLE: &str = "field is immutable when `immutable` is set";
 
-/// The size of the data after base64 decoding.
+/// The size that base64 data has after decoding.
 fn decoded_length(encoded: &str) -> usize {
     encoded.trim_end_matches('=').len() * 3 / 4
 }
@@ -33,7 +33,7 @@ pub(super) fn check_config_map(map: &Value, old: Option<&Value>, errors: &mut Er
         size += decoded_length(string(value));
     }
     if size > DATA_BYTES_MAX {
-        // Go prints a path with one empty element as `[]`.
+        // Go prints a path that consists of one empty element as `[]`.
         errors.push(too_long("[]", DATA_BYTES_MAX));
     }
 }
@@ -100,7 +100,8 @@ pub(super) fn check_secret(secret: &Value, old: Option<&Value>, errors: &mut Err
     }
 }
 
-/// `is_core`: a core `Event`. Otherwise an event of `events.k8s.io`, which has other field names.
+/// Validates an event. `is_core` states that it is a core `Event`; otherwise it belongs to `events.k8s.io`, which has
+/// other field names.
 pub(super) fn check_event(event: &Value, old: Option<&Value>, is_core: bool, errors: &mut Errors) {
     let object = &event[if is_core { "involvedObject" } else { "regarding" }];
     let namespace = string(&event["metadata"]["namespace"]);

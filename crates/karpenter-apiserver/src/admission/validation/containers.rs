@@ -1,4 +1,4 @@
-//! Validation of containers: names, images, ports, environment, mounts, probes, resources.
+//! Validation of containers: names, images, ports, environment, mounts, probes and resources.
 
 use std::collections::BTreeSet;
 
@@ -95,7 +95,7 @@ pub(super) fn check_common(container: &Value, volumes: &BTreeSet<&str>, path: &s
     quantities::check_requirements(&container["resources"], &format!("{path}.resources"), errors);
 }
 
-/// Checks that a required value is one of the choices.
+/// Checks that a required value is one of `choices`.
 pub(super) fn check_choice(value: &Value, choices: &[&str], path: &str, errors: &mut Errors) {
     match string(value) {
         "" => errors.push(FieldError::required(path, "")),
@@ -216,7 +216,7 @@ fn check_environment(container: &Value, path: &str, errors: &mut Errors) {
     }
 }
 
-/// A reference to a key of a ConfigMap or Secret.
+/// Validates a reference to a key of a ConfigMap or Secret.
 fn check_key_reference(reference: &Value, path: &str, errors: &mut Errors) {
     let (name, key) = (string(&reference["name"]), string(&reference["key"]));
     for problem in text::subdomain(name) {
@@ -339,7 +339,7 @@ fn check_handler(handler: &Value, path: &str, errors: &mut Errors) {
     }
 }
 
-/// A port number or name.
+/// Validates a port, which is a number or a name.
 pub(super) fn check_port(port: &Value, path: &str, errors: &mut Errors) {
     match port {
         Value::String(name) => {

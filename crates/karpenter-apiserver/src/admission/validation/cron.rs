@@ -2,7 +2,7 @@
 //!
 //! Upstream: github.com/robfig/cron/v3/parser.go
 
-/// The error message of the Go library that kube-apiserver uses, if the schedule is invalid.
+/// The error message of the Go library that kube-apiserver uses; `None` if the schedule is valid.
 pub(super) fn schedule_problem(schedule: &str) -> Option<String> {
     check(schedule).err()
 }
@@ -122,7 +122,7 @@ fn check_range(expression: &str, bounds: &Bounds) -> Result<(), String> {
 
 fn read(text: &str, names: &[&str]) -> Result<u32, String> {
     if let Some(position) = names.iter().position(|name| name.eq_ignore_ascii_case(text)) {
-        // Months start at 1, days of the week at 0.
+        // Numbers of months start at 1, those of days of the week at 0.
         return Ok(position as u32 + u32::from(names.len() == MONTHS.len()));
     }
     match text.parse::<i64>() {

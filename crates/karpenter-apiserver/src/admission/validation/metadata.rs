@@ -15,7 +15,7 @@ pub(super) enum NameRule {
     Subdomain,
     Label,
     Label1035,
-    /// Any string that is valid in a URL path.
+    /// The name may be any string that is valid in a URL path.
     PathSegment,
 }
 
@@ -75,8 +75,8 @@ pub(super) fn check(object: &Value, rule: NameRule, namespaced: bool, errors: &m
     check_finalizers(&metadata["finalizers"], errors);
 }
 
-/// The error of a missing resource version. Kinds that allow unconditional updates got it from the stored object
-/// before.
+/// The error if the resource version is missing. For kinds that allow unconditional updates, it was set from the stored
+/// object before.
 pub(super) fn missing_version(object: &Value) -> Option<FieldError> {
     string(&object["metadata"]["resourceVersion"])
         .is_empty()
@@ -202,7 +202,7 @@ pub(super) fn check_finalizer_names(object: &Value, errors: &mut Errors) {
     }
 }
 
-/// A value as Go encodes a struct: keys in the order of its fields, without empty ones.
+/// A value as Go encodes a struct: keys in the order of the struct's fields, without empty ones.
 pub(super) fn in_field_order(value: &Value, keys: &[&str]) -> String {
     let fields: Vec<String> = keys
         .iter()

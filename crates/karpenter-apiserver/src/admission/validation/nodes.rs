@@ -9,7 +9,7 @@ use crate::admission::quantity::Quantity;
 use crate::field::FieldError;
 
 pub(super) fn check_node(node: &Value, old: Option<&Value>, errors: &mut Errors) {
-    // kube-apiserver reports this path, although taints are in the spec.
+    // kube-apiserver reports this path although taints are part of the spec.
     scheduling::check_taints(&node["spec"]["taints"], "metadata.taints", errors);
     for list in ["capacity", "allocatable"] {
         for (name, value) in entries(&node["status"][list]) {

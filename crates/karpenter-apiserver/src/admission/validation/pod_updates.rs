@@ -43,7 +43,7 @@ pub(super) fn check(new: &Value, old: &Value, errors: &mut Errors) {
     }
 }
 
-/// Checks `activeDeadlineSeconds`. Returns false if no further checks are to be made.
+/// Checks `activeDeadlineSeconds`. Returns false if the remaining checks must be skipped.
 fn check_deadline(after: &Value, before: &Value, errors: &mut Errors) -> bool {
     let path = "spec.activeDeadlineSeconds";
     match (integer(after), integer(before)) {
@@ -96,7 +96,7 @@ fn check_removed_gates(after: &Value, before: &Value, errors: &mut Errors) {
     }
 }
 
-/// Checks that no other field changes: resets the fields that may change, and compares.
+/// Checks that no other field changes: resets the fields that may change, then compares the pods.
 fn check_other_fields(after: &Value, before: &Value, errors: &mut Errors) {
     let Value::Object(mut munged) = after.clone() else { return };
     for list in ["containers", "initContainers"] {
@@ -119,7 +119,7 @@ fn check_other_fields(after: &Value, before: &Value, errors: &mut Errors) {
     }
 }
 
-/// The node selector and node affinity of a gated pod may be narrowed.
+/// Checks a pod with scheduling gates: its node selector and node affinity may be narrowed.
 fn check_gated(munged: &mut Object, before: &Value, errors: &mut Errors) {
     let selector = munged.get("nodeSelector").cloned().unwrap_or_default();
     if selector != before["nodeSelector"] {
@@ -167,7 +167,7 @@ fn check_affinity_additions(new: &Value, old: &Value, errors: &mut Errors) {
             items(&term["matchExpressions"]).is_empty() && items(&term["matchFields"]).is_empty()
         };
         let starts = |key: &str| items(&after[key]).starts_with(items(&before[key]));
-        // An empty term matches nothing, so adding an expression to it would widen the match.
+        // An empty term matches nothing, so an expression added to it would make the term match more.
         let is_valid = if is_empty(before) {
             is_empty(after)
         } else {

@@ -12,7 +12,7 @@ use crate::admission::quantity::Quantity;
 use crate::admission::resources::{pod_lists, read_list};
 use crate::field::FieldError;
 
-/// Validates a new pod: the rules of every write and those of creation only. The caller has validated the metadata.
+/// Validates a new pod by the rules for every write and the rules for creation. The caller validates the metadata.
 pub(super) fn check_new_pod(pod: &Value, errors: &mut Errors) {
     check_annotations_and_spec(pod, errors);
     let spec = &pod["spec"];
@@ -25,7 +25,7 @@ pub(super) fn check_new_pod(pod: &Value, errors: &mut Errors) {
     }
 }
 
-/// Applies the rules of every write to metadata and spec.
+/// Checks metadata and spec of a pod by the rules for every write.
 pub(super) fn check_pod(pod: &Value, with_metadata: bool, errors: &mut Errors) {
     if with_metadata {
         metadata::check(pod, NameRule::Subdomain, true, errors);
@@ -67,7 +67,7 @@ pub(super) fn check_pod_annotations(annotations: &Value, spec: &Value, path: &st
     }
 }
 
-/// Validates the pod template of a workload.
+/// Validates the pod template in a workload.
 pub(super) fn check_template(template: &Value, path: &str, errors: &mut Errors) {
     let spec = &template["spec"];
     check_labels(&template["metadata"]["labels"], &format!("{path}.labels"), errors);
@@ -144,7 +144,7 @@ fn check_text(value: &Value, rule: fn(&str) -> Vec<String>, path: &str, errors: 
     }
 }
 
-/// Checks that pod-level resources cover those of the containers.
+/// Checks that pod-level resources are at least those of the containers.
 fn check_pod_resources(spec: &Value, path: &str, errors: &mut Errors) {
     let resources = &spec["resources"];
     if !is_set(resources) {
@@ -197,7 +197,7 @@ fn check_host_network(spec: &Value, path: &str, is_pod: bool, errors: &mut Error
     }
 }
 
-/// Validates volumes. Returns the names of the valid ones, which mounts may use.
+/// Validates volumes. Returns the names of valid volumes, to which mounts may refer.
 fn check_volumes<'a>(volumes: &'a Value, path: &str, errors: &mut Errors) -> BTreeSet<&'a str> {
     let mut names = BTreeSet::new();
     for (index, volume) in items(volumes).iter().enumerate() {

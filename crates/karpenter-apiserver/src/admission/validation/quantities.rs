@@ -1,4 +1,4 @@
-//! Validation of resource names and quantities: requests, limits, capacities.
+//! Validation of resource names and quantities in requests, limits and capacities.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ fn is_huge_pages(name: &str) -> bool {
     name.starts_with("hugepages-")
 }
 
-/// Resources that Kubernetes defines.
+/// Whether Kubernetes itself defines the resource.
 fn is_native(name: &str) -> bool {
     !name.contains('/') || name.contains("kubernetes.io/")
 }
@@ -73,7 +73,7 @@ fn is_integer(name: &str) -> bool {
         )
 }
 
-/// Checks that a quantity is not negative, and that it is an integer if the resource requires that.
+/// Checks that a quantity is not negative and, if the resource requires it, that it is an integer.
 pub(super) fn check_amount(name: &str, quantity: &Quantity, path: &str, errors: &mut Errors) {
     if quantity.is_negative() {
         let why = "must be greater than or equal to 0";

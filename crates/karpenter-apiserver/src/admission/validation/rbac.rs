@@ -1,4 +1,4 @@
-//! Validation of roles and role bindings. The embedded API server stores them and does not enforce them.
+//! Validation of roles and role bindings. The embedded API server stores these objects, but does not enforce them.
 
 use serde_json::{Value, json};
 

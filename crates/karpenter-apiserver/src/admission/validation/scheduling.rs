@@ -1,4 +1,5 @@
-//! Validation of scheduling fields of pods: affinity, tolerations, topology spread constraints, scheduling gates.
+//! Validation of the scheduling fields of pods: affinity, tolerations, topology spread constraints and scheduling
+//! gates.
 
 use std::collections::BTreeSet;
 
@@ -157,7 +158,8 @@ pub(super) fn check_spread(constraints: &Value, path: &str, errors: &mut Errors)
     }
 }
 
-/// Validates `matchLabelKeys` and `mismatchLabelKeys`, which the server adds to the selector on create.
+/// Validates `matchLabelKeys` and `mismatchLabelKeys`, whose values the server adds to the selector when the pod is
+/// created.
 fn check_label_keys(term: &Value, path: &str, errors: &mut Errors) {
     let selector = &term["labelSelector"];
     for list in ["matchLabelKeys", "mismatchLabelKeys"] {
@@ -227,7 +229,7 @@ fn check_weight(weight: &Value, path: &str, errors: &mut Errors) {
     }
 }
 
-/// A node selector, which must have at least one term.
+/// Validates a node selector, which must have at least one term.
 pub(super) fn check_node_selector(selector: &Value, path: &str, errors: &mut Errors) {
     let terms = items(&selector["nodeSelectorTerms"]);
     let own = format!("{path}.nodeSelectorTerms");

@@ -168,7 +168,7 @@ fn check_addresses(spec: &Value, errors: &mut Errors) {
     }
 }
 
-/// The first cluster IP is immutable, unless the old or the new type is `ExternalName`.
+/// Checks that the first cluster IP does not change, unless the old or the new type is `ExternalName`.
 fn check_address_change(after: &Value, before: &Value, errors: &mut Errors) {
     let has_address = |spec: &Value| spec["type"] != "ExternalName";
     let (old, new) = (&before["clusterIPs"][0], &after["clusterIPs"][0]);

@@ -12,7 +12,7 @@ use crate::admission::quantity::Quantity;
 use crate::field::FieldError;
 
 const ACCESS_MODES: [&str; 4] = ["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
-/// Fields of a volume's spec other than its source.
+/// The fields of a volume's spec that are not volume sources.
 const NON_SOURCE_FIELDS: [&str; 9] = [
     "accessModes",
     "capacity",
@@ -117,7 +117,7 @@ fn source_of(spec: &Value) -> Value {
         .into()
 }
 
-/// The spec of a claim or of a claim template in a StatefulSet.
+/// Validates the spec of a claim, or of a claim template in a StatefulSet.
 pub(super) fn check_claim_spec(spec: &Value, path: &str, errors: &mut Errors) {
     let modes = format!("{path}.accessModes");
     if items(&spec["accessModes"]).is_empty() {
@@ -147,7 +147,7 @@ pub(super) fn check_claim(claim: &Value, old: Option<&Value>, errors: &mut Error
         if string(&old["spec"]["volumeName"]).is_empty() {
             set_or_remove(before, "volumeName", after.get("volumeName").cloned());
         }
-        // A claim without a storage class may get one later.
+        // A claim that has no storage class may get one by an update.
         if !is_set(&old["spec"]["storageClassName"]) {
             set_or_remove(after, "storageClassName", None);
         }
@@ -256,7 +256,7 @@ pub(super) fn check_csi_node(node: &Value, old: Option<&Value>, errors: &mut Err
         for key in items(&driver["topologyKeys"]) {
             check_label_name(string(key), &own, errors);
         }
-        // Of an existing driver, only the number of volumes may change.
+        // Of a driver that is already listed, only the number of volumes may change.
         let before = old.map(|old| items(&old["spec"]["drivers"])).unwrap_or_default();
         if let Some(before) = before.iter().find(|other| other["name"] == driver["name"]) {
             let bare = |driver: &Value| {

@@ -34,7 +34,7 @@ fn too_long(limit: usize) -> String {
     format!("must be no more than {limit} characters")
 }
 
-/// The message for a mismatch: the rule, examples and the regular expression.
+/// The message for a text that does not match: the rule, examples, and the regular expression.
 fn mismatch(rule: &str, expression: &str, examples: &[&str]) -> String {
     let quoted: Vec<String> = examples.iter().map(|example| format!("'{example}', ")).collect();
     format!("{rule} (e.g. {}regex used for validation is '{expression}')", quoted.join(" or "))
@@ -57,7 +57,7 @@ pub(super) fn label(text: &str) -> Vec<String> {
     problems
 }
 
-/// A DNS label (RFC 1035), the rule for names of Services.
+/// Checks a DNS label (RFC 1035), which is the rule for names of Services.
 pub(super) fn label_1035(text: &str) -> Vec<String> {
     let mut problems = Vec::new();
     if text.len() > 63 {
@@ -83,7 +83,7 @@ pub(super) fn subdomain(text: &str) -> Vec<String> {
     problems
 }
 
-/// A string that is valid as a URL path segment.
+/// Checks that a string is valid as a segment of a URL path.
 pub(super) fn path_segment(text: &str, is_prefix: bool) -> Vec<String> {
     if !is_prefix && (text == "." || text == "..") {
         return vec![format!("may not be '{text}'")];
@@ -95,7 +95,7 @@ pub(super) fn path_segment(text: &str, is_prefix: bool) -> Vec<String> {
         .collect()
 }
 
-/// A label key: a name with an optional prefix, which is a subdomain and a slash.
+/// Checks a label key: a name, optionally preceded by a DNS subdomain and a slash.
 pub(super) fn qualified_name(text: &str) -> Vec<String> {
     let mut problems = Vec::new();
     let rule = "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character";

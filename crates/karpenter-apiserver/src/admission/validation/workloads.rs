@@ -1,4 +1,4 @@
-//! Validation of Deployments, ReplicaSets, StatefulSets and DaemonSets; `jobs` has Jobs.
+//! Validation of Deployments, ReplicaSets, StatefulSets and DaemonSets. Jobs are validated in `jobs`.
 //!
 //! Upstream: k8s.io/kubernetes/pkg/apis/apps/validation/validation.go
 
@@ -30,7 +30,7 @@ fn check_required_selector(spec: &Value, kind: &str, errors: &mut Errors) {
     }
 }
 
-/// Whether the selector matches everything: it is set and empty. An absent selector matches nothing.
+/// Whether the selector is set and empty, so that it matches everything. An absent selector matches nothing.
 fn is_everything(own: &Value) -> bool {
     is_set(own) && is_empty_selector(own)
 }
@@ -39,7 +39,7 @@ fn is_empty_selector(own: &Value) -> bool {
     entries(&own["matchLabels"]).next().is_none() && items(&own["matchExpressions"]).is_empty()
 }
 
-/// Checks that the selector matches the labels of the template.
+/// Checks that the selector matches the labels of the pod template.
 fn check_selected(spec: &Value, path: &str, errors: &mut Errors) {
     let labels = &spec["template"]["metadata"]["labels"];
     if selector::matches(&spec["selector"], labels) == Some(false) {
@@ -60,7 +60,7 @@ fn check_always_restarts(spec: &Value, kind: &str, errors: &mut Errors) {
     }
 }
 
-/// The rules for templates of ReplicaSets and Deployments.
+/// Checks a pod template by the rules for ReplicaSets and Deployments.
 fn check_replicated_template(spec: &Value, errors: &mut Errors) {
     if selector::matches(&spec["selector"], &Value::Null).is_none() {
         errors.push(FieldError::invalid("spec.selector", spec["selector"].clone(), "invalid label selector"));
@@ -216,7 +216,7 @@ pub(super) fn check_stateful_set(set: &Value, old: Option<&Value>, errors: &mut 
         }
         let template = template_with_claims(spec);
         pods::check_template(&template, "spec.template", errors);
-        // kube-apiserver checks the labels twice.
+        // kube-apiserver checks these labels twice, so each error is reported twice.
         metadata::check_labels(&template["metadata"]["labels"], "spec.template.labels", errors);
         metadata::check_annotations(
             &template["metadata"]["annotations"],
@@ -230,7 +230,7 @@ pub(super) fn check_stateful_set(set: &Value, old: Option<&Value>, errors: &mut 
     }
 }
 
-/// The pod template with a volume for each claim template, so that mounts may refer to them.
+/// The pod template with one more volume for each claim template, because mounts may refer to claim templates.
 fn template_with_claims(spec: &Value) -> Value {
     let mut template = spec["template"].clone();
     let claims = items(&spec["volumeClaimTemplates"]);

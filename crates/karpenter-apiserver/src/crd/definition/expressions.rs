@@ -1,7 +1,8 @@
-//! Static checks of rules: syntax, names of fields and variables, and whether the result can be a boolean.
+//! Checks CEL rules without evaluating them: syntax, names of fields and variables, and whether the result can be a
+//! boolean.
 //!
-//! kube-apiserver type-checks rules completely. This module finds common mistakes (unknown fields, undeclared
-//! variables, results that are not boolean); other errors occur in the evaluation.
+//! kube-apiserver checks all types in a rule. This module finds common mistakes (unknown fields, undeclared variables,
+//! results that are not boolean); other errors occur when the rule is evaluated.
 //!
 //! Upstream: k8s.io/apiextensions-apiserver/pkg/apiserver/schema/cel/compilation.go
 
@@ -15,7 +16,7 @@ use crate::crd::schema::{Additional, JsonType, Schema};
 
 /// The result of checking a rule.
 pub(super) struct Checked {
-    /// The field of the rule (`rule` or `messageExpression`) and the message.
+    /// Each error as the field of the rule that has it (`rule` or `messageExpression`), and the message.
     pub(super) errors: Vec<(&'static str, String)>,
     pub(super) uses_old_self: bool,
 }
@@ -53,18 +54,18 @@ pub(super) fn check(rule: &Value, schema: &Schema, is_root: bool) -> Checked {
     checked
 }
 
-/// What is known about the type of an expression.
+/// What the checker knows about the type of an expression.
 #[derive(Clone, Copy)]
 enum Kind<'a> {
     Unknown,
-    /// A value described by this schema. The flag is true if it is a resource with type and metadata.
+    /// A value that this schema describes. The flag is true for a resource, which has a type and metadata.
     Of(&'a Schema, bool),
     Scalar(JsonType),
     Metadata,
 }
 
 impl Kind<'_> {
-    /// The CEL name of a scalar type, if it is certain.
+    /// The name of a scalar type in CEL; `None` if the type is uncertain.
     fn cel_type(self) -> Option<&'static str> {
         let json_type = match self {
             Kind::Scalar(found) => found,
@@ -126,7 +127,7 @@ impl<'a> Scope<'a> {
                 }
             },
             Expr::Select(select) => {
-                // The parser represents qualified names (`a.b`) as field selections.
+                // The parser represents a qualified name (`a.b`) as the selection of a field.
                 if let Expr::Ident(name) = &select.operand.expr
                     && !self.variables.contains_key(name)
                 {
@@ -208,7 +209,7 @@ impl<'a> Scope<'a> {
         }
     }
 
-    /// Strings, numbers and booleans cannot be compared with each other.
+    /// Reports comparisons between a string, a number and a boolean, which CEL does not allow.
     fn check_comparison(&mut self, function: &str, arguments: &[Kind]) {
         let symbol = match function {
             "_<_" | "_<=_" | "_>_" | "_>=_" | "_==_" | "_!=_" => &function[1..function.len() - 1],
@@ -270,7 +271,8 @@ fn element(container: Kind) -> Kind {
     }
 }
 
-/// Type names, and names that the parser generates (with the prefix `@` or `__`), are not undeclared variables.
+/// Whether a name is declared by CEL itself: the name of a type, or one that the parser generates (with the prefix `@`
+/// or `__`).
 fn is_known_name(name: &str) -> bool {
     const TYPES: [&str; 12] = [
         "bool",

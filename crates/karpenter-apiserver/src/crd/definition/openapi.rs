@@ -1,4 +1,4 @@
-//! The keywords of a schema: which are allowed, their values, and the validity of rules and defaults.
+//! Checks the keywords of a schema: which are allowed, their values, and whether rules and defaults are valid.
 //!
 //! Upstream: k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/validation/validation.go
 
@@ -17,17 +17,17 @@ const REASONS: [&str; 4] =
 struct NodeContext {
     is_root: bool,
     is_inside_metadata: bool,
-    /// Why a default is not allowed at this position of the schema; `None` if it is allowed.
+    /// Why a default is not allowed at this place in the schema; `None` if it is allowed.
     no_defaults_reason: Option<String>,
-    /// The path of the outermost ancestor below which old and new values cannot be correlated, so that rules with
-    /// `oldSelf` are not allowed.
+    /// The path of the outermost ancestor below which old and new values cannot be matched, so that rules with
+    /// `oldSelf` are not allowed there.
     uncorrelatable: Option<String>,
-    /// Whether rules are compiled. False within `allOf`, `anyOf`, `oneOf` and `not`, and if the schema is not
+    /// Whether rules are compiled. They are not within `allOf`, `anyOf`, `oneOf` and `not`, nor if the schema is not
     /// structural or has invalid defaults.
     checks_rules: bool,
 }
 
-/// Checks all keywords. Errors of rules follow all others, and are reported only for nodes without other errors.
+/// Checks all keywords. Errors of rules come after all others, and only nodes without other errors have them.
 pub(super) fn check(document: &Value, path: &str, checks_rules: bool) -> Vec<FieldError> {
     let context = NodeContext {
         is_root: true,
@@ -356,7 +356,7 @@ fn rules_of(
     }
 }
 
-/// Whether a field path such as `.a['b']` refers to a field of the schema.
+/// Whether a field path such as `.a['b']` refers to a field that the schema has.
 fn is_field_path(document: &Value, path: &str) -> bool {
     let mut node = document;
     let mut rest = path;
@@ -380,7 +380,7 @@ fn is_field_path(document: &Value, path: &str) -> bool {
     true
 }
 
-/// An error about a rule, which the message shows in its internal representation.
+/// An error about a rule; its message shows the rule in its internal representation.
 fn rule_error(path: String, rule: &Value, detail: String) -> FieldError {
     let text = |name: &str| go_json(&Value::from(rule.get(name).and_then(Value::as_str).unwrap_or_default()));
     let json = |name: &str| go_json(rule.get(name).unwrap_or(&Value::Null));
@@ -429,7 +429,7 @@ fn rule_texts(rule: &Value, path: &str, errors: &mut Vec<FieldError>) {
     }
 }
 
-/// Checks that defaults are valid and have no unknown fields.
+/// Checks that default values are valid and have no unknown fields.
 pub(super) fn check_defaults(document: &Value, path: &str) -> Vec<FieldError> {
     let mut errors = Vec::new();
     defaults_of(document, path, &mut errors);

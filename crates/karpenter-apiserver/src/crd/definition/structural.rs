@@ -1,5 +1,5 @@
-//! Checks that a schema is structural: every field has a type outside of `allOf`, `anyOf`, `oneOf` and `not`
-//! ("junctors"), which only restrict values.
+//! Checks that a schema is structural: the type of every field is stated outside of `allOf`, `anyOf`, `oneOf` and `not`
+//! ("junctors"), which may only restrict values.
 //!
 //! Upstream: k8s.io/apiextensions-apiserver/pkg/apiserver/schema/validation.go
 
@@ -15,7 +15,7 @@ enum Level {
     Field,
 }
 
-/// The errors, sorted by message as in kube-apiserver.
+/// The errors, sorted by message as kube-apiserver sorts them.
 pub(super) fn check(document: &Value, path: &str) -> Vec<FieldError> {
     let mut errors = Vec::new();
     invariants(document, Level::Root, path, &mut errors);
@@ -185,7 +185,7 @@ fn values(
     }
 }
 
-/// A schema within a junctor may only restrict values.
+/// Checks a schema within a junctor (`allOf`, `anyOf`, `oneOf`, `not`), which may only restrict values.
 fn nested(node: &Value, skips_any_of: bool, level: Level, path: &str, errors: &mut Vec<FieldError>) {
     values(node, skips_any_of, false, level, path, errors);
     if let Some(items) = child(node, "items") {
@@ -226,7 +226,7 @@ fn nested(node: &Value, skips_any_of: bool, level: Level, path: &str, errors: &m
     }
 }
 
-/// Every field in a junctor must also be specified outside of it.
+/// Checks that every field in a junctor (`allOf`, `anyOf`, `oneOf`, `not`) is also specified outside of it.
 fn completeness(junctor: &Value, node: &Value, node_path: &str, path: &str, errors: &mut Vec<FieldError>) {
     if let Some(branch) = child(junctor, "not") {
         nested_completeness(branch, Some(node), node_path, &format!("{path}.not"), errors);
@@ -263,7 +263,7 @@ fn nested_completeness(
     }
 }
 
-/// The error message of Go's regular expression parser, for the known kinds of errors.
+/// The error message that Go's regular expression parser would give, for known kinds of errors.
 fn pattern_message(expression: &str, error: &str) -> String {
     let message = if error.contains("unclosed group") {
         format!("missing closing ): `{expression}`")

@@ -1,5 +1,5 @@
-//! The functions that rules may call: those of kube-cel. Functions with regular expressions are replaced, because
-//! kube-cel compiles the expression on every call, which takes longer than the rest of a rule.
+//! The functions that rules may call, which kube-cel provides. Functions with regular expressions are replaced here,
+//! because kube-cel compiles the regular expression on every call, which takes longer than the rest of a rule.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -13,7 +13,7 @@ use regex::Regex;
 
 use crate::crd::pattern;
 
-/// Rules can compute regular expressions. When this many are cached, the cache is cleared.
+/// The maximum number of cached regular expressions, which rules can compute. When it is reached, the cache is cleared.
 const EXPRESSIONS_MAX: usize = 256;
 
 thread_local! {
@@ -52,7 +52,7 @@ fn with_expression(function: &str, expression: &str, apply: impl FnOnce(&Regex) 
     })
 }
 
-/// Whether the evaluator supports an expression. It panics on message literals (`Name{field: 1}`), which rules of
+/// Whether the CEL evaluator supports an expression. It panics on message literals (`Name{field: 1}`), which rules of
 /// custom resources do not need.
 pub(super) fn is_supported(expression: &IdedExpr) -> bool {
     match &expression.expr {

@@ -1,8 +1,8 @@
-//! Conversion of JSON to the CEL values that rules see, typed by the schema.
+//! Converts JSON to the CEL values that rules see, with types from the schema.
 //!
-//! Null fields are absent. Names that are not CEL identifiers are escaped. Strings with a format become timestamps,
-//! durations and bytes. Numbers become int or double according to the schema, not to their JSON. Of the metadata, only
-//! `name` and `generateName` are visible.
+//! Fields that are null are absent for rules. Names that are not CEL identifiers are escaped. Strings with a format
+//! become timestamps, durations and bytes. Whether a number becomes int or double depends on the schema, not on its
+//! JSON. Of the metadata, rules see only `name` and `generateName`.
 //!
 //! Upstream: k8s.io/apiextensions-apiserver/pkg/apiserver/schema/cel/values.go
 
@@ -90,7 +90,7 @@ fn convert_text(schema: &Schema, text: &str) -> CelValue {
     converted.unwrap_or_else(plain)
 }
 
-/// Creates the value with a CEL function, so that it equals values that rules create.
+/// Creates a value with a CEL function, so that it equals the values that rules create.
 fn call(function: &str, text: &str) -> Option<CelValue> {
     static PROGRAMS: LazyLock<HashMap<&'static str, Program>> = LazyLock::new(|| {
         ["timestamp(text)", "duration(text)", "base64.decode(text)"]
@@ -106,7 +106,7 @@ fn call(function: &str, text: &str) -> Option<CelValue> {
     })
 }
 
-/// Escapes field names as CEL rules require.
+/// Escapes a field name as CEL rules must write it.
 fn escape(name: &str) -> String {
     const RESERVED: [&str; 21] = [
         "true",

@@ -1,4 +1,4 @@
-//! Columns of nodes and related cluster-scoped kinds.
+//! The columns of nodes and of related cluster-scoped kinds.
 
 use std::collections::BTreeSet;
 
@@ -109,7 +109,7 @@ pub(super) const KINDS: &[Kind] = &[
 ];
 
 fn status(node: &Value) -> String {
-    // If there are several conditions of a type, the last one is used.
+    // If the node has several conditions of this type, the last one is used.
     let ready = list(node, "/status/conditions").iter().rev().find(|condition| condition["type"] == "Ready");
     let mut status = match ready {
         None => "Unknown".to_string(),

@@ -1,4 +1,4 @@
-//! Columns of control plane kinds: flow control, certificates, IP addresses, API services.
+//! The columns of control plane kinds: flow control, certificates, IP addresses and API services.
 
 use serde_json::Value;
 
@@ -94,7 +94,7 @@ pub(super) const KINDS: &[Kind] = &[
         group: "networking.k8s.io",
         kind: "IPAddress",
         columns: &[NAME, ("ParentRef", "string", 0)],
-        // kube-apiserver returns one cell more than there are columns, so this does too.
+        // kube-apiserver returns one cell more than there are columns, and so does this function.
         cells: |object, now| vec![name(object), parent(object).into(), created(object, now)],
     },
     Kind {
@@ -140,7 +140,7 @@ fn parent(address: &Value) -> String {
     format!("{}{group}{namespace}/{}", text(parent, "/resource"), text(parent, "/name"))
 }
 
-/// The availability of an API service, with the reason if it is not available.
+/// Whether an API service is available; if it is not, with the reason.
 fn available(service: &Value) -> String {
     let conditions = list(service, "/status/conditions");
     let Some(condition) = conditions.iter().find(|condition| condition["type"] == "Available") else {

@@ -1,4 +1,4 @@
-//! Columns of services, configuration, events, RBAC and admission.
+//! The columns of services, configuration, events, RBAC and admission.
 
 use jiff::Timestamp;
 use serde_json::Value;
@@ -243,7 +243,7 @@ const BINDING_COLUMNS: &[super::Column] = &[
     ("ServiceAccounts", "string", 1),
 ];
 
-/// The cells of an Event. Core Events and those of `events.k8s.io` have different names for some fields.
+/// The cells of an Event. Some fields have different names in core Events and in those of `events.k8s.io`.
 fn event(event: &Value, now: Timestamp) -> Vec<Value> {
     let time = |pointers: &[&str]| {
         let found = pointers.iter().find(|pointer| !text(event, pointer).is_empty());
@@ -366,7 +366,8 @@ fn endpoints(object: &Value) -> String {
     with_more(&parts, 3, ",")
 }
 
-/// Two cells with used and hard quantities of a ResourceQuota: first requests and all other resources, then limits.
+/// Two cells of a ResourceQuota with used and hard quantities: the first for requests and all other resources, the
+/// second for limits.
 fn quota(object: &Value) -> [String; 2] {
     let mut columns = [Vec::new(), Vec::new()];
     for (resource, hard) in object.pointer("/status/hard").and_then(Value::as_object).into_iter().flatten() {

@@ -1,4 +1,4 @@
-//! Columns of pods, pod templates and PodDisruptionBudgets.
+//! The columns of pods, pod templates and PodDisruptionBudgets.
 
 use jiff::Timestamp;
 use serde_json::Value;
@@ -84,7 +84,7 @@ fn pod(pod: &Value, now: Timestamp) -> Vec<Value> {
     ]
 }
 
-/// The totals of the containers of a pod.
+/// Totals over the containers of a pod.
 struct Summary {
     reason: String,
     ready: usize,
@@ -213,7 +213,7 @@ fn termination_text(terminated: &Value) -> String {
     }
 }
 
-/// The conditions of a row. Finished pods have the condition `Completed`, so that clients can hide them.
+/// The conditions of a row. A finished pod has the condition `Completed`, so that clients can hide the row.
 pub(crate) fn row_conditions(object: &Value) -> Option<Value> {
     let (reason, message) = match text(object, "/status/phase") {
         "Succeeded" => ("Succeeded", "The pod has completed successfully."),

@@ -1,4 +1,4 @@
-//! Columns of volumes, claims and drivers.
+//! The columns of volumes, claims and drivers.
 
 use serde_json::Value;
 
@@ -189,7 +189,7 @@ fn phase(object: &Value) -> &str {
     if is_deleting(object) { "Terminating" } else { text(object, "/status/phase") }
 }
 
-/// The quantity at a pointer; `0` if it is absent.
+/// The quantity at a JSON pointer; `0` if there is none.
 fn quantity(object: &Value, pointer: &str) -> String {
     object.pointer(pointer).map_or_else(|| "0".to_string(), plain)
 }
@@ -206,7 +206,7 @@ fn storage_class(object: &Value) -> &str {
     }
 }
 
-/// The abbreviations of access modes, in a fixed order.
+/// The abbreviations of the access modes at a JSON pointer, in a fixed order.
 fn access_modes(object: &Value, pointer: &str) -> String {
     const MODES: [(&str, &str); 4] = [
         ("ReadWriteOnce", "RWO"),

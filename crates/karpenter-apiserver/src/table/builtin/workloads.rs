@@ -1,4 +1,4 @@
-//! Columns of workloads: Deployments, ReplicaSets, Jobs and others.
+//! The columns of workloads: Deployments, ReplicaSets, Jobs and others.
 
 use serde_json::Value;
 
@@ -252,7 +252,7 @@ fn replicas(object: &Value, now: jiff::Timestamp, selector: String) -> Vec<Value
     ]
 }
 
-/// `statefulset.apps/name` of the controlling owner.
+/// The owner that controls the object, such as `statefulset.apps/name`.
 fn controller(object: &Value) -> String {
     let owners = list(object, "/metadata/ownerReferences");
     let Some(owner) = owners.iter().find(|owner| owner["controller"] == Value::Bool(true)) else {
@@ -293,7 +293,7 @@ fn completions(job: &Value) -> String {
     }
 }
 
-/// Current and target values of the first metrics of a HorizontalPodAutoscaler.
+/// The current and the target values of the first metrics of a HorizontalPodAutoscaler.
 fn metrics(autoscaler: &Value) -> String {
     let specs = list(autoscaler, "/spec/metrics");
     if specs.is_empty() {
@@ -308,7 +308,7 @@ fn metrics(autoscaler: &Value) -> String {
     with_more(&parts, 2, ", ")
 }
 
-/// `autoscaling/v1` has one metric, in fields of its own.
+/// The target in `autoscaling/v1`, which has one metric, in fields of its own.
 fn version_one_target(autoscaler: &Value) -> String {
     let Some(target) = autoscaler.pointer("/spec/targetCPUUtilizationPercentage").map(plain) else {
         return "<none>".to_string();

@@ -1,4 +1,4 @@
-//! Compares a transcript with the recorded one, and separates known from unknown differences.
+//! Compares a transcript with the recorded one; distinguishes known differences from new ones.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -10,27 +10,27 @@ use super::script::{Area, Script};
 use super::transcript::Transcript;
 use super::{Error, folder};
 
-/// A difference at one place of a response.
+/// A difference between two responses, at one place.
 #[derive(Debug, Clone)]
 pub(crate) struct Difference {
     pub(crate) script: String,
     pub(crate) step: String,
     pub(crate) action: String,
     pub(crate) area: Area,
-    /// A JSON pointer into the response.
+    /// The place, as a JSON pointer into the response.
     pub(crate) place: String,
-    /// The recorded value; `None` if the recorded response has none at this place.
+    /// The recorded value; `None` if the recorded response has nothing at this place.
     pub(crate) recorded: Option<Value>,
     pub(crate) actual: Option<Value>,
 }
 
-/// An accepted difference and its reason.
+/// A difference that is accepted, with its reason.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct KnownDifference {
-    /// The title in docs/embedded-cluster.md.
+    /// The title under which docs/embedded-cluster.md describes the difference.
     pub(crate) title: String,
-    /// Documentation in the file; not used.
+    /// The reason, which is written for readers of the file and not used here.
     #[allow(dead_code)]
     pub(crate) reason: String,
     #[serde(rename = "where")]
@@ -40,11 +40,12 @@ pub(crate) struct KnownDifference {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct KnownPlace {
-    /// The name of the script; `None` for all scripts.
+    /// The script in which the difference may occur; `None` for all scripts.
     pub(crate) script: Option<String>,
-    /// The name of the step, or a prefix followed by `*`; `None` for all steps.
+    /// The step in which the difference may occur, by name or by prefix followed by `*`; `None` for all steps.
     pub(crate) step: Option<String>,
-    /// A place in the response, with everything below it; `*` matches one segment. `None` for the whole response.
+    /// The place in the response where the difference may occur, including everything below it; `*` matches one
+    /// segment. `None` for the whole response.
     pub(crate) place: Option<String>,
 }
 
@@ -141,7 +142,7 @@ fn walk(recorded: Option<&Value>, actual: Option<&Value>, place: &mut String, fo
     }
 }
 
-/// The differences that no known one covers, and the known ones that cover no difference.
+/// The differences that no known difference covers, and the known differences that do not occur.
 pub(crate) fn match_known<'a>(
     differences: &'a [Difference],
     known: &'a [KnownDifference],
@@ -154,7 +155,7 @@ pub(crate) fn match_known<'a>(
     (unknown, unused)
 }
 
-/// The number of steps with differences.
+/// The number of steps that have differences.
 pub(crate) fn count_steps(differences: &[&Difference]) -> usize {
     let mut steps: Vec<_> =
         differences.iter().map(|difference| (&difference.script, &difference.step)).collect();
@@ -163,7 +164,7 @@ pub(crate) fn count_steps(differences: &[&Difference]) -> usize {
     steps.len()
 }
 
-/// A readable report, by area, script and step.
+/// A report for readers, grouped by area, script and step.
 pub(crate) fn report(differences: &[&Difference]) -> String {
     let mut sorted = differences.to_vec();
     sorted.sort_by_key(|difference| difference.area);
@@ -175,7 +176,7 @@ pub(crate) fn report(differences: &[&Difference]) -> String {
             let _ = writeln!(text, "\n## {}", format!("{:?}", first.area).to_uppercase());
         }
         let _ = writeln!(text, "\n- **{} / {}** `{}`", first.script, first.step, first.action);
-        // If only one of the servers rejects the request, the rest of the responses is not comparable.
+        // If only one of the servers rejects the request, the bodies of the responses cannot be compared.
         let status_differs = step.iter().any(|difference| difference.place == "/status");
         let is_relevant = |difference: &&&Difference| {
             !status_differs || ["/status", "/body/message"].contains(&difference.place.as_str())

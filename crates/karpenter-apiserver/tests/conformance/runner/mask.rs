@@ -1,6 +1,6 @@
-//! Masks the parts in which two correct servers may differ: uids, times, revisions, generated names, continue tokens,
-//! addresses. Identity is preserved: each object keeps its label, and its revisions are numbered. An update that must
-//! not write, or a delete that must, is still detected.
+//! Masks what may differ between two correct servers: uids, times, revisions, generated names, continue tokens and
+//! addresses. Identity is preserved: each object keeps its label, and its revisions are numbered. So an update that
+//! writes although it must not, or a delete that does not although it must, is still detected.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -13,26 +13,25 @@ static UID: LazyLock<Regex> =
 static TIME: LazyLock<Regex> =
     LazyLock::new(|| pattern(r"20[2-9]\d-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(Z| \+0000 UTC)"));
 static AGE: LazyLock<Regex> = LazyLock::new(|| pattern(r"^(\d+[smhdy])+( ago)?$"));
-/// The volume of the service account token, which has a random suffix.
+/// The name of the volume with the service account token, which ends with a random suffix.
 static TOKEN_VOLUME: LazyLock<Regex> = LazyLock::new(|| pattern("kube-api-access-[a-z0-9]{5}"));
 static REVISION_IN_TEXT: LazyLock<Regex> = LazyLock::new(|| {
     pattern(r#"(?i)(resource ?version[a-z :,\\"]*?:? ?|current: )\(?([1-9]\d*)\)?( \(\d+\))?"#)
 });
-/// The location of the scheme in the Go source.
+/// Where the scheme is defined in the Go source, which messages state.
 static SCHEME: LazyLock<Regex> = LazyLock::new(|| pattern(r#"in scheme \\?"[^"]*""#));
 
 fn pattern(text: &str) -> Regex {
     Regex::new(text).unwrap_or_else(|error| panic!("pattern {text}: {error}"))
 }
 
-/// The labels (in place of uids) and revision numbers that were assigned while earlier responses of the script were
-/// masked.
+/// The labels (in place of uids) and the numbers of revisions that were assigned in earlier responses of the script.
 #[derive(Debug, Default)]
 pub(crate) struct Masks {
     uid_labels: BTreeMap<String, String>,
-    /// The number of uids that an object name has had.
+    /// For each object name: how many uids it has had.
     uids_per_name: BTreeMap<String, usize>,
-    /// The revisions of each uid, in order.
+    /// For each uid: its revisions in order.
     revisions: BTreeMap<String, Vec<String>>,
     generated_names: BTreeMap<String, String>,
     generated_per_prefix: BTreeMap<String, usize>,
@@ -83,7 +82,7 @@ impl Masks {
                 for item in items.iter_mut() {
                     self.mask(item, key);
                 }
-                // Entries with the same second are sorted by name, others by time, so their order is random.
+                // Entries are sorted by time, and only those of the same second by name, so their order is random.
                 if key == "managedFields" {
                     items.sort_by_key(|entry| {
                         ["manager", "operation", "subresource", "apiVersion"]
@@ -160,8 +159,8 @@ impl Masks {
     }
 }
 
-/// Removes the managed fields from an object that a message quotes. Their order is random (see `mask`), and a string
-/// cannot be sorted.
+/// Removes the managed fields from an object that a message quotes. Their order is random (see `mask`), and within a
+/// message they cannot be sorted.
 fn without_quoted_managers(text: &str) -> String {
     const OPENING: &str = r#"\"managedFields\":["#;
     let Some(start) = text.find(OPENING).map(|found| found + OPENING.len()) else { return text.to_owned() };

@@ -1,4 +1,4 @@
-//! Runs a script against a server, embedded or remote, through a `kube::Client`.
+//! Runs a script against an embedded or a remote server, through a `kube::Client`.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -17,23 +17,23 @@ use super::script::{Script, Step, substitute, substitute_text};
 use super::transcript::{StepResponse, Transcript};
 use super::{Error, folder};
 
-/// The timeout of a step. kube-apiserver waits up to three seconds for a future revision.
+/// How long a step may take. kube-apiserver waits up to three seconds for a future revision.
 const STEP_LIMIT: Duration = Duration::from_secs(12);
-/// How long to wait for a watch event. A step that expects no event takes this long.
+/// How long to wait for a watch event. A step that expects no event takes as long as this.
 const EVENT_LIMIT: Duration = Duration::from_secs(4);
-/// Response headers that are compared.
+/// The response headers that are compared.
 const HEADERS: [&str; 4] = ["content-type", "warning", "retry-after", "location"];
 
-/// This many changes of one kind push all earlier changes out of a short history.
+/// So many changes of one kind push all earlier changes out of a short history.
 pub(crate) const CHANGES_TO_FORGET: usize = 150;
 
-/// The server that a script runs against.
+/// The server against which a script runs.
 pub(crate) struct Target {
     pub(crate) client: Client,
-    /// The maximum lag of the server's caches behind its writes; zero if it has no caches.
+    /// How long the server's caches may be behind its writes; zero if it has no caches.
     pub(crate) cache_lag: Duration,
-    /// The etcd of kube-apiserver, whose compaction removes the history. The embedded server must be built with a
-    /// history shorter than [`CHANGES_TO_FORGET`].
+    /// The etcd of kube-apiserver; compacting it removes the history. An embedded server must be created with a history
+    /// shorter than [`CHANGES_TO_FORGET`] instead.
     pub(crate) etcd: Option<Client>,
 }
 
@@ -70,7 +70,7 @@ pub(crate) async fn run(script: &Script, target: &Target) -> Result<Transcript, 
     Ok(Transcript { server: version["gitVersion"].as_str().unwrap_or_default().to_owned(), steps })
 }
 
-/// Makes the server lose the history of Events, the only kind that kube-apiserver does not cache.
+/// Makes the server lose the history of Events, the only kind for which kube-apiserver has no cache.
 async fn forget(target: &Target) -> Result<(), Error> {
     for count in 0..CHANGES_TO_FORGET {
         let event = json!({
@@ -87,7 +87,7 @@ async fn forget(target: &Target) -> Result<(), Error> {
     if let Some(etcd) = &target.etcd {
         let ask =
             |path: &str, body: Value| Request::post(path).body(serde_json::to_vec(&body).unwrap_or_default());
-        // Keys are in base64; this one is "/".
+        // etcd's API has keys in base64; this key is "/".
         let range: Value =
             etcd.request(ask("/v3/kv/range", json!({ "key": "Lw==", "count_only": true }))?).await?;
         let revision = range["header"]["revision"].clone();
@@ -201,14 +201,14 @@ impl Runner {
         Ok(request.body(Body::from(body))?)
     }
 
-    /// Reads events of an open watch: a given number, or all until the server ends it.
+    /// Reads events from an open watch: a given number of them, or all until the server ends the watch.
     async fn collect(&mut self, name: &str, step: &Step) -> Result<Value, Error> {
         let watch = self.watches.get_mut(name).ok_or("no such watch")?;
         let mut collected = Vec::new();
         let mut end = "enough";
         while step.events.is_none_or(|wanted| collected.len() < wanted) {
             match tokio::time::timeout(EVENT_LIMIT, watch.next()).await {
-                // Bookmarks may come at any time and are skipped, except for the one that ends the initial events.
+                // Bookmarks may come at any time, so they are skipped, except the one that ends the initial events.
                 Ok(Some(event)) if event["type"] == "BOOKMARK" && !ends_initial_events(&event) => {}
                 Ok(Some(event)) => collected.push(event),
                 Ok(None) => {
@@ -294,7 +294,7 @@ fn bytes_of_hexadecimal(text: &str) -> Result<Vec<u8>, Error> {
     digits.chunks(2).map(|pair| Ok(u8::from_str_radix(&pair.iter().collect::<String>(), 16)?)).collect()
 }
 
-/// Sorts the lines of a message that lists the errors of a patch; Go's maps have no order.
+/// Sorts the lines of a message that lists the errors of a patch, because their order in Go is random.
 fn sort_lines(body: &mut Value) {
     if let Some(Value::String(message)) = body.get_mut("message")
         && let Some((before, lines)) = message.split_once("errors:\n")
@@ -305,7 +305,7 @@ fn sort_lines(body: &mut Value) {
     }
 }
 
-/// Sorts the causes of an error, in the list and in the message if it is composed of them.
+/// Sorts the causes of an error, both in the list and in the message if the message consists of them.
 fn sort_causes(body: &mut Value) {
     let Some(causes) = body.pointer_mut("/details/causes").and_then(Value::as_array_mut) else { return };
     let lines = |causes: &[Value]| {
@@ -330,7 +330,7 @@ fn sort_causes(body: &mut Value) {
     }
 }
 
-/// Keeps the parts that the step picks and removes those that it ignores.
+/// Keeps only the parts of the response that the step picks, and removes those that it ignores.
 fn choose(body: &mut Value, step: &Step) {
     for pointer in &step.ignore {
         if let Some((parent, last)) = pointer.rsplit_once('/')
@@ -367,8 +367,8 @@ fn find_mut<'a>(value: &'a mut Value, pointer: &str) -> Option<&'a mut Value> {
     Some(found)
 }
 
-/// Splits a JSON pointer at slashes. A slash within brackets belongs to the value that a segment `[field=value]`
-/// selects.
+/// Splits a JSON pointer at slashes. A slash within brackets does not separate segments, because it belongs to the
+/// value in a segment `[field=value]`.
 fn split_pointer(pointer: &str) -> Vec<&str> {
     let mut segments = Vec::new();
     let mut start = 1;

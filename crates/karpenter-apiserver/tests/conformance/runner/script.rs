@@ -1,8 +1,9 @@
-//! Scripts: steps as data. A step is a request, or reads events from a watch that an earlier step opened.
+//! Scripts, which describe steps as data. A step makes a request, or reads events from a watch that an earlier step
+//! opened.
 //!
-//! `${name}` is replaced by a value captured from an earlier response. A string that consists of `${name}` only becomes
-//! the captured value with its type. `for` repeats a step for each item; `${item}` and `${item.field}` are replaced by
-//! the item.
+//! `${name}` is replaced by a value that was captured from an earlier response. A string that consists only of
+//! `${name}` becomes the captured value with its type. `for` repeats a step for each item, whose value replaces
+//! `${item}` and `${item.field}`.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,7 +13,7 @@ use serde_json::Value;
 
 use super::{Error, folder};
 
-/// The area of the server that a step tests; reports are grouped by it.
+/// The area of the server that a step tests, by which reports are grouped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Area {
@@ -25,60 +26,62 @@ pub(crate) enum Area {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
-    /// Documentation in the file; not used.
+    /// A description, which is written for readers of the file and not used here.
     #[allow(dead_code)]
     about: String,
     area: Area,
     steps: Vec<Step>,
 }
 
-/// A step as written in the file.
+/// A step in the form in which the file has it.
 #[derive(Debug, Clone, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Step {
     pub(crate) name: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) area: Option<Area>,
-    /// Whether earlier writes must have reached the caches that admission reads. For kube-apiserver, whose caches lag
-    /// by some milliseconds, the runner waits.
+    /// Whether earlier writes must have reached the caches that admission reads. kube-apiserver's caches are some
+    /// milliseconds behind, so the runner waits.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) settle: bool,
-    /// `METHOD /path?query`. Query values are not escaped; the runner escapes them.
+    /// The request, as `METHOD /path?query`. The runner escapes the values in the query.
     #[serde(default)]
     pub(crate) request: Option<String>,
-    /// `json`, `merge`, `strategic`, `patch`, `apply`, `protobuf` or a full content type.
+    /// The content type: `json`, `merge`, `strategic`, `patch`, `apply`, `protobuf`, or a full media type.
     #[serde(default, rename = "type")]
     pub(crate) content_type: Option<String>,
-    /// `table`, `metadata`, `metadata-list`, `aggregated`, `protobuf` or a full list of types.
+    /// The `Accept` header: `table`, `metadata`, `metadata-list`, `aggregated`, `protobuf`, or a full list of media
+    /// types.
     #[serde(default)]
     pub(crate) accept: Option<String>,
     #[serde(default)]
     pub(crate) headers: BTreeMap<String, String>,
     #[serde(default)]
     pub(crate) body: Option<Value>,
-    /// A body that is not JSON, or malformed.
+    /// The body as text, if it is malformed or not JSON.
     #[serde(default)]
     pub(crate) text: Option<String>,
-    /// A body from `fixtures/`, in hexadecimal.
+    /// The name of a body in `fixtures/`, which is in hexadecimal.
     #[serde(default)]
     pub(crate) fixture: Option<String>,
-    /// Variables to capture: name and JSON pointer into the response.
+    /// The variables to capture, each with a JSON pointer into the response.
     #[serde(default)]
     pub(crate) capture: BTreeMap<String, String>,
-    /// The parts of the response that are compared, for large documents. JSON pointers, in which a segment
-    /// `[field=value]` selects a list item.
+    /// The parts of the response to compare, for large documents: JSON pointers in which a segment `[field=value]`
+    /// selects a list item.
     #[serde(default)]
     pub(crate) pick: Vec<String>,
-    /// Parts of the response that are not compared; as in `pick`.
+    /// The parts of the response not to compare, in the same syntax as `pick`.
     #[serde(default)]
     pub(crate) ignore: Vec<String>,
-    /// The server reports several errors in an undefined order (Go's maps), so they are sorted before the comparison.
+    /// Whether the server reports several errors in an undefined order (because of Go's maps), so that they are sorted
+    /// before the comparison.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) unordered: bool,
-    /// Keeps the response open under this name.
+    /// Keeps the response open, as a watch with this name.
     #[serde(default)]
     pub(crate) watch: Option<String>,
-    /// Reads `events` events from the open response of this name, or all until it ends.
+    /// Reads `events` events from the watch with this name; without `events`, reads until the watch ends.
     #[serde(default)]
     pub(crate) collect: Option<String>,
     #[serde(default)]
@@ -92,7 +95,7 @@ pub(crate) struct Step {
     pub(crate) items: Vec<Value>,
 }
 
-/// A script with its repeated steps expanded.
+/// A script after its repeated steps were expanded.
 #[derive(Debug)]
 pub(crate) struct Script {
     pub(crate) name: String,
@@ -111,20 +114,20 @@ impl Script {
 }
 
 impl Step {
-    /// A hash of everything that the response depends on, so that a recorded response is not compared with another
-    /// request.
+    /// A hash of everything that the response depends on. It prevents that a recorded response is compared with the
+    /// response to another request.
     pub(crate) fn fingerprint(&self) -> String {
         let mut step = self.clone();
         step.area = None;
         let text = serde_json::to_string(&step).unwrap_or_default();
-        // FNV-1a: small, and stable across platforms and versions.
+        // The hash is FNV-1a, which is the same on all platforms and in all versions.
         let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
             (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
         });
         format!("{hash:016x}")
     }
 
-    /// A short description of the step.
+    /// A short description of what the step does.
     pub(crate) fn action(&self) -> String {
         match (&self.request, &self.collect, &self.close) {
             (Some(request), ..) => request.clone(),
@@ -135,7 +138,7 @@ impl Step {
     }
 }
 
-/// All scripts, by name.
+/// All scripts, sorted by name.
 pub(crate) fn load_all() -> Result<Vec<Script>, Error> {
     let mut scripts = Vec::new();
     for entry in fs::read_dir(folder().join("steps"))? {
@@ -153,7 +156,7 @@ pub(crate) fn load_all() -> Result<Vec<Script>, Error> {
 }
 
 pub(crate) fn parse(name: &str, text: &str) -> Result<Script, Error> {
-    // `y` and `no` are strings, as in Kubernetes.
+    // As in Kubernetes, `y` and `no` are strings.
     let options = serde_saphyr::options! { strict_booleans: true };
     let file: File = serde_saphyr::from_str_with_options(text, options).map_err(|error| error.to_string())?;
     let mut steps = Vec::new();
@@ -194,7 +197,7 @@ fn item_variables(item: &Value) -> BTreeMap<String, Value> {
     variables
 }
 
-/// Replaces `${name}` everywhere. Unknown names are kept for a later substitution.
+/// Replaces `${name}` everywhere in the value. A name that is unknown is left for a later substitution.
 pub(crate) fn substitute(value: &mut Value, variables: &BTreeMap<String, Value>) {
     match value {
         Value::String(text) => {

@@ -1,4 +1,4 @@
-//! The masked responses of a server to a script, in the form in which they are recorded and compared.
+//! The responses of a server to a script, after masking, in the form in which they are recorded and compared.
 
 use std::fs;
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use super::{Error, folder};
 
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Transcript {
-    /// The `gitVersion` of the server.
+    /// The `gitVersion` that the server reports.
     pub(crate) server: String,
     pub(crate) steps: Vec<StepResponse>,
 }

@@ -1,4 +1,5 @@
-//! EC2 fleets of type `instant`: one synchronous request that launches instances from a list of overrides.
+//! EC2 fleets of type `instant`: one synchronous request that launches instances from a list of alternatives
+//! (overrides).
 
 use super::TagSpecification;
 
@@ -7,11 +8,11 @@ pub struct CreateFleet {
     pub launch_template_configs: Vec<FleetLaunchTemplate>,
     pub target: TargetCapacityType,
     pub total_target_capacity: i32,
-    /// Set for spot fleets only.
+    /// Set only for fleets of spot instances.
     pub spot_allocation_strategy: Option<SpotAllocationStrategy>,
-    /// Set for on-demand fleets only.
+    /// Set only for fleets of on-demand instances.
     pub on_demand_allocation_strategy: Option<OnDemandAllocationStrategy>,
-    /// Set for fleets in reserved capacity only, e.g. to `interruptible-capacity-reservation`.
+    /// Set only for fleets in reserved capacity, for example to `interruptible-capacity-reservation`.
     pub reservation_types: Vec<String>,
     pub context: Option<String>,
     pub tag_specifications: Vec<TagSpecification>,
@@ -39,7 +40,7 @@ pub enum OnDemandAllocationStrategy {
     Prioritized,
 }
 
-/// A launch template in its latest version, with the overrides it may be launched with.
+/// The latest version of a launch template, with the overrides (instance type, subnet) that it may be launched with.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct FleetLaunchTemplate {
     pub launch_template_name: String,
@@ -52,7 +53,7 @@ pub struct FleetOverride {
     pub subnet_id: Option<String>,
     pub image_id: Option<String>,
     pub zone: Option<String>,
-    /// A lower number has precedence.
+    /// The priority of the override; a lower number has precedence.
     pub priority: Option<f64>,
 }
 
@@ -63,7 +64,7 @@ pub struct FleetAnswer {
     pub errors: Vec<FleetError>,
 }
 
-/// Instances that were launched from the same override.
+/// The instances that a fleet launched from one override.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct FleetInstances {
     pub instance_ids: Vec<String>,
@@ -74,7 +75,7 @@ pub struct FleetInstances {
     pub launched_as: FleetOverride,
 }
 
-/// Why an override could not be launched.
+/// Why EC2 could not launch an override.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FleetError {
     pub error: crate::api::AwsError,

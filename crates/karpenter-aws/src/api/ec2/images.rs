@@ -4,14 +4,15 @@ use jiff::Timestamp;
 
 use crate::api::{TagFilter, Tags};
 
-/// Selects AMIs; all given conditions must hold.
+/// Selects AMIs that meet all given conditions.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ImageQuery {
-    /// Matches any of these ids; empty means no condition. An unknown id is missing from the result.
+    /// AMI ids of which one must match; an empty list is no condition. For an unknown id, the result has no AMI.
     pub ids: Vec<String>,
     /// The AMI's name; `*` matches any text, `?` one character.
     pub name: Option<String>,
-    /// Account ids, `self`, `amazon`; empty means every owner whose AMIs the account may use.
+    /// Owners of which one must match: account ids, `self` or `amazon`. An empty list means every owner whose AMIs the
+    /// account may use.
     pub owners: Vec<String>,
     pub tags: Vec<TagFilter>,
 }
@@ -23,7 +24,7 @@ pub struct Image {
     /// `x86_64`, `arm64`, …
     pub architecture: String,
     pub owner_id: String,
-    /// An alias of the owner, such as `amazon`.
+    /// The alias of the AMI's owner, such as `amazon`.
     pub owner_alias: Option<String>,
     pub created_at: Option<Timestamp>,
     pub deprecated_at: Option<Timestamp>,

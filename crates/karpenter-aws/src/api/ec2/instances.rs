@@ -4,12 +4,12 @@ use jiff::Timestamp;
 
 use crate::api::{TagFilter, Tags};
 
-/// Selects instances; all given conditions must hold.
+/// Selects instances that meet all given conditions.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct InstanceQuery {
     pub ids: Vec<String>,
     pub tags: Vec<TagFilter>,
-    /// Matches any of these states; empty means no condition.
+    /// States of which one must match; an empty list is no condition.
     pub states: Vec<InstanceState>,
 }
 
@@ -25,7 +25,7 @@ pub enum InstanceState {
 }
 
 impl InstanceState {
-    /// All states except terminated.
+    /// All instance states except terminated.
     pub const ALIVE: [Self; 5] =
         [Self::Pending, Self::Running, Self::Stopping, Self::Stopped, Self::ShuttingDown];
 
@@ -48,7 +48,7 @@ impl InstanceState {
         Self::ALL.into_iter().find(|state| state.as_str() == text)
     }
 
-    /// Shutting down or terminated.
+    /// Whether the instance is shutting down or terminated.
     pub const fn is_terminating(self) -> bool {
         matches!(self, Self::ShuttingDown | Self::Terminated)
     }
@@ -69,16 +69,17 @@ pub struct Ec2Instance {
     pub private_dns_name: Option<String>,
     pub instance_profile_arn: Option<String>,
     pub spot_instance_request_id: Option<String>,
-    /// `spot`, `scheduled`, `capacity-block`, `interruptible-capacity-reservation`; absent for on-demand.
+    /// How the instance was bought: `spot`, `scheduled`, `capacity-block` or `interruptible-capacity-reservation`;
+    /// absent for on-demand instances.
     pub lifecycle: Option<String>,
     pub capacity_reservation_id: Option<String>,
-    /// `capacity-reservations-only`, `none`, `open`.
+    /// Whether the instance uses capacity reservations: `capacity-reservations-only`, `none` or `open`.
     pub capacity_reservation_preference: Option<String>,
-    /// One per interface: `interface`, `efa`, `efa-only`.
+    /// The type of each network interface: `interface`, `efa` or `efa-only`.
     pub network_interface_types: Vec<String>,
     pub tenancy: Option<String>,
     pub placement_group_id: Option<String>,
-    /// 0 if the instance is in no partition.
+    /// The placement group partition of the instance; 0 if it is in none.
     pub partition_number: Option<i32>,
     pub tags: Tags,
 }
@@ -90,16 +91,16 @@ pub struct InstanceStateChange {
     pub current: InstanceState,
 }
 
-/// A dry run of `RunInstances`, which only checks authorization.
+/// A dry run of `RunInstances`, which checks only whether the caller is authorized.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DryRunInstances {
     pub launch_template_name: String,
     pub instance_type: String,
     pub image_id: Option<String>,
-    /// The subnet of every network interface. EC2 rejects a subnet of the instance if the launch template has network
-    /// interfaces.
+    /// The subnet of every network interface. If the launch template has network interfaces, EC2 rejects a subnet for
+    /// the instance itself.
     pub subnet_id: Option<String>,
-    /// Only network card, device index and type; the launch template has the rest.
+    /// Of each interface, only network card, device index and type are set; the launch template states the rest.
     pub network_interfaces: Vec<super::NetworkInterfaceSpec>,
     /// For `instance`, `volume`, …
     pub tag_specifications: Vec<super::TagSpecification>,
@@ -108,11 +109,11 @@ pub struct DryRunInstances {
 /// Selects instances by one condition on their status.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum InstanceStatusQuery {
-    /// `instance-status.status` is impaired.
+    /// Instances whose `instance-status.status` is impaired.
     InstanceImpaired,
-    /// `system-status.status` is impaired.
+    /// Instances whose `system-status.status` is impaired.
     SystemImpaired,
-    /// An event with one of these codes is scheduled, such as `instance-retirement`.
+    /// Instances for which an event with one of these codes is scheduled, such as `instance-retirement`.
     EventCodes(Vec<String>),
 }
 
@@ -130,7 +131,7 @@ pub struct InstanceStatus {
 pub struct StatusCheck {
     /// Such as `reachability`.
     pub name: String,
-    /// `passed`, `failed`, `insufficient-data`, `initializing`.
+    /// The result of the check: `passed`, `failed`, `insufficient-data` or `initializing`.
     pub status: String,
     pub impaired_since: Option<Timestamp>,
 }

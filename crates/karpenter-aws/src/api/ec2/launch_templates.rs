@@ -1,10 +1,10 @@
-//! Launch templates: the parameters of a launch, except instance type and subnet.
+//! Launch templates: all parameters of a launch except instance type and subnet.
 
 use jiff::Timestamp;
 
 use crate::api::{TagFilter, Tags};
 
-/// Selects launch templates; all given conditions must hold.
+/// Selects launch templates that meet all given conditions.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LaunchTemplateQuery {
     pub names: Vec<String>,
@@ -23,18 +23,18 @@ pub struct LaunchTemplate {
 pub struct CreateLaunchTemplate {
     pub name: String,
     pub data: LaunchTemplateData,
-    /// Tags of the launch template itself.
+    /// Tags of the launch template itself, not those of its instances.
     pub tags: Tags,
 }
 
-/// The content of a launch template. Absent fields are not sent, so that the default of EC2 or of the AMI applies.
+/// The content of a launch template. An absent field is not sent, so EC2's or the AMI's default applies.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct LaunchTemplateData {
     pub image_id: String,
     /// Base64.
     pub user_data: String,
     pub instance_profile_name: Option<String>,
-    /// Set only if there are no network interfaces, because each interface has its own security groups.
+    /// Set only if the template has no network interfaces; otherwise each interface has its own security groups.
     pub security_group_ids: Vec<String>,
     pub network_interfaces: Vec<NetworkInterfaceSpec>,
     pub block_device_mappings: Vec<BlockDeviceSpec>,
@@ -45,13 +45,13 @@ pub struct LaunchTemplateData {
     pub enclave_enabled: bool,
     pub placement: PlacementSpec,
     pub capacity_reservation: Option<CapacityReservationSpec>,
-    /// `capacity-block` or `interruptible-capacity-reservation`.
+    /// `capacity-block` or `interruptible-capacity-reservation`; absent for other launches.
     pub market_type: Option<String>,
-    /// Tags by resource type: `network-interface`, `spot-instances-request`.
+    /// Tags by type of resource, such as `network-interface` or `spot-instances-request`.
     pub tag_specifications: Vec<TagSpecification>,
 }
 
-/// Tags for one type of resource that a launch creates.
+/// The tags that a launch gives to one type of resource.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TagSpecification {
     pub resource_type: String,
@@ -62,7 +62,7 @@ pub struct TagSpecification {
 pub struct NetworkInterfaceSpec {
     pub network_card_index: Option<i32>,
     pub device_index: i32,
-    /// `interface`, `efa` or `efa-only`.
+    /// The interface type: `interface`, `efa` or `efa-only`.
     pub interface_type: Option<String>,
     pub security_group_ids: Vec<String>,
     pub associate_public_ip_address: Option<bool>,
@@ -73,7 +73,7 @@ pub struct NetworkInterfaceSpec {
     pub connection_tracking: Option<ConnectionTrackingSpec>,
 }
 
-/// Idle timeouts in seconds.
+/// Idle timeouts of tracked connections, in seconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct ConnectionTrackingSpec {
     pub tcp_established_timeout_secs: Option<i32>,
@@ -98,7 +98,8 @@ pub struct BlockDeviceSpec {
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct MetadataOptionsSpec {
-    /// The string fields are `enabled` or `disabled`, except `http_tokens`: `required` or `optional`.
+    /// Whether the metadata endpoint is `enabled` or `disabled`. The other string fields have the same values, except
+    /// `http_tokens`, which is `required` or `optional`.
     pub http_endpoint: Option<String>,
     pub http_protocol_ipv6: Option<String>,
     pub http_put_response_hop_limit: Option<i32>,
@@ -116,7 +117,7 @@ pub struct PlacementSpec {
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct CapacityReservationSpec {
-    /// `capacity-reservations-only`, `none` or `open`.
+    /// Which reservations a launch may use: `capacity-reservations-only`, `none` or `open`.
     pub preference: String,
     pub target_id: Option<String>,
 }

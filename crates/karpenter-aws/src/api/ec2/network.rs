@@ -2,10 +2,10 @@
 
 use crate::api::{TagFilter, Tags};
 
-/// Selects subnets; all given conditions must hold.
+/// Selects subnets that meet all given conditions.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SubnetQuery {
-    /// Matches any of these ids; empty means no condition. An unknown id is missing from the result.
+    /// Subnet ids of which one must match; an empty list is no condition. For an unknown id, the result has no subnet.
     pub ids: Vec<String>,
     pub tags: Vec<TagFilter>,
 }
@@ -21,11 +21,11 @@ pub struct Subnet {
     pub tags: Tags,
 }
 
-/// Selects security groups; all given conditions must hold.
+/// Selects security groups that meet all given conditions.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SecurityGroupQuery {
     pub ids: Vec<String>,
-    /// Values of the attribute `group-name`, not of the tag `Name`.
+    /// Group names of which one must match. This is the attribute `group-name`, not the tag `Name`.
     pub names: Vec<String>,
     pub tags: Vec<TagFilter>,
 }
@@ -38,7 +38,7 @@ pub struct SecurityGroup {
     pub tags: Tags,
 }
 
-/// Selects a placement group by id or name.
+/// Selects a placement group, either by id or by name.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PlacementGroupQuery {
     Id(String),
@@ -49,13 +49,13 @@ pub enum PlacementGroupQuery {
 pub struct PlacementGroup {
     pub id: String,
     pub name: String,
-    /// `cluster`, `partition` or `spread`.
+    /// The group's strategy: `cluster`, `partition` or `spread`.
     pub strategy: String,
-    /// Set for the strategy `partition`; otherwise 0.
+    /// The number of partitions; 0 unless the strategy is `partition`.
     pub partition_count: i32,
-    /// Set for the strategy `spread`: `rack` or `host`.
+    /// `rack` or `host` for the strategy `spread`; otherwise absent.
     pub spread_level: Option<String>,
-    /// `available`, `pending`, `deleting`, `deleted`.
+    /// The group's state: `available`, `pending`, `deleting` or `deleted`.
     pub state: String,
     pub tags: Tags,
 }

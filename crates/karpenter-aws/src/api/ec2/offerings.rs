@@ -4,7 +4,7 @@ use jiff::Timestamp;
 /// One instance type as returned by `DescribeInstanceTypes`.
 pub use karpenter_catalog::aws::TypeInfo;
 
-/// States that a zone offers an instance type.
+/// States that one zone offers one instance type.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TypeOffering {
     pub instance_type: String,
@@ -16,6 +16,6 @@ pub struct SpotPrice {
     pub instance_type: String,
     pub zone: String,
     pub price_per_hour: f64,
-    /// The time from which the price is valid.
+    /// The time since when the price is valid.
     pub at: Option<Timestamp>,
 }

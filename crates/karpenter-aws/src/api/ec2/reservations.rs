@@ -4,10 +4,11 @@ use jiff::Timestamp;
 
 use crate::api::{TagFilter, Tags};
 
-/// Selects capacity reservations; all given conditions must hold.
+/// Selects capacity reservations that meet all given conditions.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ReservationQuery {
-    /// Matches any of these ids; empty means no condition. One unknown id fails the whole call.
+    /// Reservation ids of which one must match; an empty list is no condition. If one id is unknown, the whole call
+    /// fails.
     pub ids: Vec<String>,
     pub owner_id: Option<String>,
     /// `open` or `targeted`.
@@ -24,15 +25,15 @@ pub struct CapacityReservation {
     pub zone_id: Option<String>,
     /// `open` or `targeted`.
     pub instance_match_criteria: String,
-    /// `default` or `capacity-block`.
+    /// The kind of reservation: `default` or `capacity-block`.
     pub reservation_type: String,
-    /// Whether EC2 may reclaim the instances.
+    /// Whether EC2 may reclaim instances that run in the reservation.
     pub is_interruptible: bool,
     /// `active`, …
     pub state: String,
     pub tenancy: Option<String>,
     pub starts_at: Option<Timestamp>,
-    /// Absent for a reservation without an end.
+    /// When the reservation ends; absent if it has no end.
     pub ends_at: Option<Timestamp>,
     pub total_count: i64,
     pub available_count: i64,

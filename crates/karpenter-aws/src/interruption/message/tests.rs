@@ -48,7 +48,7 @@ fn every_message_kind_is_parsed() {
         (health("EC2", "scheduledChange", &[]), Kind::ScheduledChange, &[]),
         (health("EC2", "issue", &[ID]), Kind::NoOp, &[]),
         (health("RDS", "scheduledChange", &[ID]), Kind::NoOp, &[]),
-        // A message with a known detail type, but another source, is irrelevant.
+        // A message with a known detail type is irrelevant if it comes from another source.
         (envelope("aws.health", state, json!({"instance-id": ID, "state": "stopped"})), Kind::NoOp, &[]),
         (envelope("custom", "AWS Health Event", json!({})), Kind::NoOp, &[]),
         (envelope("aws.s3", "Object Created", json!({"deep": [[[1]]]})), Kind::NoOp, &[]),
@@ -117,7 +117,7 @@ fn oversized_and_deeply_nested_bodies_are_survived() {
     let deep = 200_000;
     for (open, close) in [("[", "]"), ("{\"a\":", "}")] {
         let nested = format!("{}1{}", open.repeat(deep), close.repeat(deep));
-        // The result does not matter, only that the parser returns.
+        // The result does not matter; the test checks that the parser returns.
         let _ = parse(&nested);
         let _ = parse(&format!("{{\"version\":\"0\",\"detail\":{nested}}}"));
         let typed = format!(
@@ -187,7 +187,7 @@ fn json_value() -> impl Strategy<Value = Value> {
     })
 }
 
-/// For any body, the result has only well-formed instance ids without duplicates.
+/// Checks that, for any body, the result has only well-formed instance ids and no duplicates.
 fn check(body: &str) {
     if let Ok(message) = parse(body) {
         let mut ids = message.instance_ids.clone();

@@ -1,6 +1,7 @@
-//! Expressions with the recorded results of upstream (karpenter-provider-aws, main at 1d927085d, package cel) for the
-//! variables below. Two differ: upstream wraps `1e300` around to a negative number and rejects that in the next step,
-//! here it is out of range; and types cannot be compared here, because the `cel` crate has no `type`.
+//! Expressions with upstream's recorded results (karpenter-provider-aws, main at 1d927085d, package cel) for the
+//! variables below. Two results differ: upstream wraps `1e300` around to a negative number and rejects that in the next
+//! step, while here it is out of range; and types cannot be compared here, because the `cel` crate has no function
+//! `type`.
 
 use super::*;
 use Answer::*;
@@ -202,7 +203,7 @@ async fn evaluation_error_names_the_instance_type() {
     assert!(error.to_string().ends_with("(expression=vcpus / 0, instance-type=c5.2xlarge)"), "{error}");
 }
 
-/// The limits keep recursion within the stack of a worker thread, also without optimisation.
+/// The limits bound recursion such that it fits on the stack of a worker thread, even in a build without optimisation.
 #[test]
 fn deep_or_long_expressions_do_not_overflow_the_stack() {
     let run = || {

@@ -1,7 +1,7 @@
-//! Static type check of an expression.
+//! Checks the types in an expression without evaluating it.
 //!
-//! It covers the part of CEL that is useful for a number about an instance type. Everything else (times, types as
-//! values, messages) is rejected as undeclared.
+//! The check covers the part of CEL that can be useful to compute a number from an instance type. Everything else
+//! (times, types as values, messages) is rejected as undeclared.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -22,9 +22,9 @@ pub(super) enum Type {
     Null,
     List(Box<Type>),
     Map(Box<Type>, Box<Type>),
-    /// The type is known only at evaluation.
+    /// A type that is known only when the expression is evaluated.
     Dynamic,
-    /// The element type of an empty list; compatible with every type.
+    /// The element type of an empty list, which is compatible with every type.
     Open,
 }
 
@@ -41,7 +41,7 @@ impl Type {
         *self == Self::Bool || self.is_loose()
     }
 
-    /// The common type of two types, if they are compatible.
+    /// The type that covers both types; `None` if they are incompatible.
     fn joined(&self, other: &Self) -> Option<Self> {
         match (self, other) {
             (Self::Open, other) | (other, Self::Open) => Some(other.clone()),
@@ -79,7 +79,7 @@ impl fmt::Display for Type {
 
 type Checked = Result<Type, String>;
 
-/// The type of a whole expression.
+/// The type of an expression with all its parts checked.
 pub(super) fn of(expression: &IdedExpr) -> Checked {
     let mut names = BTreeMap::from([("instance_type".to_owned(), Type::Text)]);
     for number in ["vcpus", "memory_mib", "default_enis", "ips_per_eni", "max_pods"] {
@@ -161,7 +161,7 @@ impl Scope {
     }
 
     fn of_call(&self, call: &CallExpr) -> Checked {
-        // The receiver of a method call is the first argument of the function.
+        // In a method call, the receiver is the first argument of the function.
         let arguments = self.all(call.target.as_deref().into_iter().chain(&call.args))?;
         let name = call.func_name.as_str();
         if !is_callable(name, call.target.is_some()) {
@@ -188,7 +188,7 @@ fn is_callable(name: &str, is_method: bool) -> bool {
         "startsWith" | "endsWith" | "contains" => is_method,
         "size" | "matches" => true,
         "max" | "min" | "int" | "uint" | "double" | "string" | "dyn" => !is_method,
-        // The internal names of operators are not valid identifiers in CEL.
+        // Operators have internal names that are not valid identifiers in CEL.
         _ => {
             name.contains(['_', '@'])
                 && !is_method

@@ -31,7 +31,7 @@ fn resolved(value: &Value, gates: AwsFeatureGates, name: &str) -> Result<Resolve
     resolve(&parsed(value), gates, &expressions(), info(name), pods_of(info(name)))
 }
 
-/// m5.large: 2 vCPUs, 8192 MiB, 3 interfaces with 10 addresses: 29 pods.
+/// The instance type m5.large has 2 vCPUs, 8192 MiB, and 3 interfaces with 10 addresses each, which gives 29 pods.
 #[test]
 fn expressions_resolve_to_quantities() {
     for (value, max_pods, kube, system) in [

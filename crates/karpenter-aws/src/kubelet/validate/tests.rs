@@ -1,6 +1,6 @@
-//! `testdata/kubelet.json` has settings with the recorded results of upstream (karpenter-provider-aws, main at
-//! 1d927085d, ValidateKubeletConfig and ParseKubeletConfig). For a wrong type our message differs, and validation
-//! continues with the other fields; all other messages are equal.
+//! `testdata/kubelet.json` has settings with upstream's recorded results (karpenter-provider-aws, main at 1d927085d,
+//! ValidateKubeletConfig and ParseKubeletConfig). For a wrong type, our message differs and the other fields are
+//! validated as well; all other messages are equal.
 
 use jiff::Timestamp;
 use karpenter_cluster::clock::Clock;
@@ -37,7 +37,7 @@ fn checked(
     check(&values(value), family, AwsFeatureGates { node_class_cel }, &expressions())
 }
 
-/// Whether upstream's message is about a value that Go could not decode.
+/// Whether upstream's error reports a value that Go could not decode.
 fn is_type_error(error: &str) -> bool {
     ["json: cannot unmarshal", "time: invalid duration", "quantities must match"]
         .iter()

@@ -35,8 +35,8 @@ fn reasons_and_messages_equal_upstream() {
         ("InvalidLaunchTemplateName.NotFoundException: x", "LaunchFailed"),
         ("ExpiredToken: x", "Unauthorized"),
         ("something else", "LaunchFailed"),
-        // If an error has several matching texts, the order of the rows decides: permission before capacity, quota
-        // before addresses.
+        // If several rows match an error, the first one applies: permission before capacity, and quota before
+        // addresses.
         ("VcpuLimitExceeded: x; UnauthorizedOperation: y", "Unauthorized"),
         ("InsufficientFreeAddressesInSubnet: x; MaxFleetCountExceeded: y", "FleetQuotaExceeded"),
     ];

@@ -7,8 +7,8 @@ use karpenter_model::resources::ResourceList;
 
 use super::*;
 
-/// One offering as text: `on-demand a 0.10`, or with a reservation `reserved a 0.01 cr-1*3`, with `!` for a capacity
-/// block, `~` for an interruptible one, and `x` in front of an unavailable one.
+/// Parses an offering, such as `on-demand a 0.10`, or `reserved a 0.01 cr-1*3` with a reservation of three instances.
+/// `!` marks a capacity block, `~` an interruptible reservation, and a leading `x` an unavailable offering.
 fn offering(text: &str) -> Offering {
     let (available, text) = match text.strip_prefix('x') {
         Some(rest) => (false, rest),
@@ -86,7 +86,7 @@ fn constraints(requirements: impl IntoIterator<Item = Requirement>) -> LaunchCon
     LaunchConstraints { requirements: requirements.into_iter().collect(), requests: ResourceList::new() }
 }
 
-/// The candidates as text: names, each with its offerings as zone and price.
+/// The candidates as text: the name of each, with zone and price of its offerings.
 fn left(types: &[InstanceType], constraints: &LaunchConstraints) -> String {
     let shown = |candidates: Vec<Candidate<'_>>| {
         let texts = candidates.iter().map(|candidate| {
@@ -101,7 +101,7 @@ fn left(types: &[InstanceType], constraints: &LaunchConstraints) -> String {
     filter(types, constraints, true).map_or_else(|error| error.to_string(), shown)
 }
 
-/// Offerings may override the capacity of the instance type, in both directions.
+/// An offering may have more or less capacity than its instance type.
 #[test]
 fn too_small_offerings_are_filtered() {
     let list =

@@ -45,7 +45,7 @@ fn template<'a>(name: &str, types: &'a [InstanceType]) -> ReadyTemplate<'a> {
     ReadyTemplate { name: name.to_owned(), image_id: "ami-1".to_owned(), candidates: candidates.collect() }
 }
 
-/// A subnet in each of the zones a and b.
+/// One subnet in zone a and one in zone b.
 fn subnets() -> BTreeMap<String, LaunchSubnet> {
     let clock = Clock::starting_at(jiff::Timestamp::UNIX_EPOCH);
     let subnet =

@@ -5,7 +5,8 @@ use serde_json::{Value, json};
 
 use super::*;
 
-/// Uses the pod capacity of the instance type; a name with `bad` in it has no configuration.
+/// The kubelet configuration has the pod capacity of the instance type; types with `bad` in their name have no
+/// configuration.
 struct ByPods;
 
 impl KubeletConfigs for ByPods {

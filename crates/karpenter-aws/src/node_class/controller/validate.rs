@@ -1,4 +1,4 @@
-//! Checks the condition `ValidationSucceeded`: runs the steps of [`validation`] in order and makes the AWS calls.
+//! Checks the condition `ValidationSucceeded`: makes the steps of [`validation`] in order, including their AWS calls.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::node_class::validation::dry_run::{self, Call, CheckResult, evaluate};
 use crate::node_class::validation::{self, Outcome, cache, instance_type};
 
 impl NodeClassStatus {
-    /// `class` has its new status, except for conditions, which are in `set`.
+    /// `class` already has its new status, except for the new conditions, which are in `set`.
     pub(super) async fn validate(&self, class: &EC2NodeClass, set: &ConditionSet<'_>) -> ConditionResult {
         let sources = &self.parts.sources;
         if validation::needs_cluster_cidr(class)
@@ -87,8 +87,8 @@ impl NodeClassStatus {
         if checked != CheckResult::Allowed {
             return checked;
         }
-        // Success in one subnet is enough, because IAM policies do not depend on the subnet. Otherwise the first
-        // subnet's error is reported.
+        // IAM policies do not depend on the subnet, so success in one subnet is enough. If the dry run fails in all
+        // subnets, the first error is reported.
         let mut first = None;
         for subnet in &status.subnets {
             let request = dry_run::instances(&template, name, class, subnet, tags);

@@ -46,7 +46,7 @@ fn throttled() -> AwsError {
     AwsError::new("RequestLimitExceeded", "Request limit exceeded.")
 }
 
-/// The result of a condition: status, reason, message and requeue.
+/// The result for one condition, as text: status, reason, message and next reconcile.
 fn shown(results: &[ConditionResult], condition: &str) -> (String, String, Recheck) {
     let result = results.iter().find(|result| result.condition == condition).expect("a result");
     let (word, reason, message) = match &result.new_status {
@@ -80,7 +80,7 @@ fn found_resources_are_listed_and_conditions_are_true() {
     assert_eq!(ids, ["s2", "s1"]);
     assert_eq!(status.security_groups[0].name.as_deref(), Some("nodes"));
     assert_eq!(status.instance_profile.as_deref(), Some("profile"));
-    // AMIs and security groups are resolved every 5 minutes, subnets and reservations every minute.
+    // AMIs and security groups are resolved again every 5 minutes, subnets and reservations every minute.
     assert_eq!(requeue_after(&results, 7), (Requeue::After(MINUTE), 0));
     assert_eq!(shown(&results, AMIS_READY).2, Recheck::After(5 * MINUTE));
     assert_eq!(shown(&results, SECURITY_GROUPS_READY).2, Recheck::After(5 * MINUTE));
@@ -99,7 +99,7 @@ fn without_feature_gate_reservations_are_ignored() {
 #[test]
 fn each_failure_has_condition_reason_and_message() {
     type Change = fn(&mut Observed<'_>);
-    // Columns: case, fault, condition, its status and reason, its message, requeue.
+    // Columns: case, fault, condition type, its status and reason, its message, when it is checked again.
     let table: [(&str, Change, &str, &str, &str, Recheck); 15] = [
         (
             "no images",

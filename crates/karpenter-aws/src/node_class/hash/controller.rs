@@ -1,4 +1,5 @@
-//! Writes the hash annotations of EC2NodeClasses, and migrates NodeClaims when the hash version of their class changes.
+//! Writes the hash annotations of EC2NodeClasses. When the hash version of a node class changes, migrates its
+//! NodeClaims.
 //!
 //! Upstream: `pkg/controllers/nodeclass/hash`
 
@@ -17,25 +18,27 @@ use super::{
 use crate::node_class::classes::{Lookup, NodeClasses, refers_to};
 use crate::node_class::writes::ClassWrites;
 
-/// Keeps the hash annotations of classes up to date.
+/// Keeps the hash annotations of node classes up to date.
 pub struct NodeClassHash {
     context: Context,
     classes: NodeClasses,
     writes: ClassWrites,
     ca_bundle: Option<String>,
-    /// Uids of classes that had a hash of the older version: if that version does not cover them, the spec has changed.
+    /// Uids of node classes that had a hash of version v5. If v5 no longer covers such a node class, its spec has
+    /// changed.
     had_typed_hash: Mutex<BTreeSet<String>>,
 }
 
 impl NodeClassHash {
-    /// `ca_bundle`: the cluster's CA certificates in base64, as in the user data of nodes.
+    /// `ca_bundle` are the cluster's CA certificates in base64, as in the user data of nodes.
     pub fn new(context: Context, classes: NodeClasses, ca_bundle: Option<String>) -> Self {
         let writes = ClassWrites::new(context.client.clone(), classes.store().clone());
         Self { context, classes, writes, ca_bundle, had_typed_hash: Mutex::default() }
     }
 
-    /// If another process left the class with a hash version that does not cover its settings, claims are migrated as
-    /// upstream does, unless the class has changed since that process reconciled it.
+    /// Decides how NodeClaims are migrated. If another process left the node class with a hash version that does not
+    /// cover its settings, NodeClaims are migrated as upstream does, unless the node class changed after that process
+    /// reconciled it.
     fn claim_migration(&self, class: &EC2NodeClass, stamp: &Stamp) -> ClaimMigration {
         let mut had_typed_hash = self.had_typed_hash.lock().unwrap_or_else(PoisonError::into_inner);
         if stamp.version == TYPED || has_unobserved_generation(class) {
@@ -65,7 +68,7 @@ impl NodeClassHash {
 impl Reconcile for NodeClassHash {
     async fn reconcile(&self, key: &ObjectKey) -> kube::Result<Requeue> {
         let Some(object) = self.classes.store().get_key(key) else { return Ok(Requeue::No) };
-        // The status controller reports a class that cannot be parsed.
+        // If the node class cannot be parsed, the status controller reports it.
         let Lookup::Found(class) = self.classes.get(&key.name) else { return Ok(Requeue::No) };
         let stamp = stamp(&class, self.ca_bundle.as_deref());
         let claim_migration = self.claim_migration(&class, &stamp);
@@ -80,7 +83,8 @@ impl Reconcile for NodeClassHash {
                     outcome = written.map(drop).and(outcome);
                 }
             }
-            // Claims come before the class: once the class has the new version, its claims are not migrated again.
+            // NodeClaims are patched before the node class, because they are not migrated again once the node class has
+            // the new version.
             outcome?;
         }
         if let Some(patch) = class_patch(&class, &stamp) {

@@ -21,7 +21,7 @@ fn claim(annotations: Value, drifted: bool) -> NodeClaim {
 #[test]
 fn older_hash_version_is_kept_and_others_are_migrated() {
     let settings = json!({"maxPods": 20});
-    // Columns: hash version of the class, its kubelet settings, expected version.
+    // Columns: hash version of the node class, its kubelet settings, expected hash version.
     let table = [
         (json!({VERSION: "v5"}), settings.clone(), "v5"),
         (json!({VERSION: "v6"}), settings.clone(), "v6"),

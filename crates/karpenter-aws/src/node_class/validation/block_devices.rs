@@ -1,10 +1,10 @@
-//! Finds block device mappings that the API server admits although EC2 rejects them.
+//! Finds block device mappings that the API server accepts although EC2 rejects them.
 
 use std::collections::BTreeSet;
 
 use karpenter_api::types::BlockDeviceMapping;
 
-/// The errors of all mappings, in the order of the list.
+/// The errors of all mappings, in the order in which the node class lists the mappings.
 pub fn problems(mappings: &[BlockDeviceMapping]) -> Vec<String> {
     let mut problems = Vec::new();
     let mut names = BTreeSet::new();

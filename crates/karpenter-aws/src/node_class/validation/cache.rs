@@ -1,4 +1,4 @@
-//! Cache of dry run outcomes, keyed by everything that the launch depends on.
+//! A cache of the outcomes of dry runs. The key contains everything that the launch depends on.
 
 use std::time::Duration;
 
@@ -12,10 +12,10 @@ use super::Outcome;
 use crate::api::Tags;
 use crate::cache::Cache;
 
-/// How long an outcome is cached.
+/// How long the outcome of a dry run is cached.
 const OUTCOME_TTL: Duration = Duration::from_secs(30 * 60);
 
-/// Name of the class and a digest of the inputs of a launch.
+/// The name of the node class, and a digest of everything that a launch depends on.
 type Key = (String, u64);
 
 pub(crate) struct ValidationCache {
@@ -35,13 +35,14 @@ impl ValidationCache {
         self.outcomes.insert(key, outcome);
     }
 
-    /// Drops the outcomes of a deleted class.
+    /// Removes the outcomes of a deleted node class.
     pub(crate) fn forget(&self, class_name: &str) {
         self.outcomes.retain(|(name, _), _| name != class_name);
     }
 }
 
-/// Lists of the status are sorted, because their order depends on free IP addresses, which do not affect the outcome.
+/// The cache key of a node class. Lists of the status are sorted first, because their order depends on the number of
+/// free IP addresses, which does not affect the outcome.
 pub(crate) fn key(class: &EC2NodeClass, status: &EC2NodeClassStatus, tags: &Tags) -> Key {
     let mut subnets: Vec<&str> = status.subnets.iter().map(|subnet| subnet.id.as_str()).collect();
     let mut groups: Vec<&str> = status.security_groups.iter().map(|group| group.id.as_str()).collect();
@@ -50,7 +51,8 @@ pub(crate) fn key(class: &EC2NodeClass, status: &EC2NodeClassStatus, tags: &Tags
     groups.sort_unstable();
     images.sort_by(|one, other| one.id.cmp(&other.id));
     let mut annotations = class.metadata.annotations.clone().unwrap_or_default();
-    // These annotations are derived from the spec and are written shortly after it changes.
+    // These annotations are derived from the spec. They are written shortly after the spec changes, so they are not
+    // part of the key.
     annotations.remove(labels::AWS_ANNOTATION_NODE_CLASS_HASH);
     annotations.remove(labels::AWS_ANNOTATION_NODE_CLASS_HASH_VERSION);
     let everything = json!({

@@ -1,4 +1,4 @@
-//! The dry run of a launch: builds its requests and interprets the answers.
+//! The dry run of a launch: builds its requests and interprets the responses.
 
 use karpenter_api::types::{EC2NodeClass, SubnetStatus};
 
@@ -19,7 +19,7 @@ pub const USER_DATA_TOO_LARGE: &str = "UserDataSizeLimitExceeded";
 pub const INSTANCE_PROFILE_NOT_FOUND: &str = "InstanceProfileNotFound";
 pub const DRY_RUN_FAILED: &str = "DryRunFailed";
 
-/// A call of the dry run.
+/// One of the EC2 calls that make up the dry run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Call {
     CreateLaunchTemplate,
@@ -45,17 +45,17 @@ impl Call {
     }
 }
 
-/// The result of a call.
+/// What the response to a call means for the node class.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CheckResult {
     Allowed,
-    /// EC2 rejects the launch; this result is cached.
+    /// EC2 rejects the launch. This outcome is cached.
     Refused(Outcome, ConditionResult),
-    /// The next attempt may have another result, so this result is not cached.
+    /// The next attempt may have another outcome, so this one is not cached.
     Inconclusive(ConditionResult),
 }
 
-/// The result of a call for the class; `error` is `None` if the call succeeded.
+/// Interprets the response to a call; `error` is `None` if the call succeeded.
 pub fn evaluate(call: Call, class: &EC2NodeClass, error: Option<&AwsError>) -> CheckResult {
     let Some(error) = error.filter(|error| error.kind != ErrorKind::DryRunOk) else {
         return CheckResult::Allowed;
@@ -83,7 +83,7 @@ pub fn evaluate(call: Call, class: &EC2NodeClass, error: Option<&AwsError>) -> C
     CheckResult::Inconclusive(ConditionResult::not_checked(VALIDATION_SUCCEEDED, DRY_RUN_FAILED, failure))
 }
 
-/// The dry run is impossible, because no instance type can be launched.
+/// The result if no dry run is possible, because no instance type can be launched.
 pub fn nothing_to_launch(message: &str) -> ConditionResult {
     let remedy =
         "check that the nodepools of the nodeclass allow instance types of the architecture of its AMIs";
@@ -95,7 +95,8 @@ pub fn nothing_to_launch(message: &str) -> ConditionResult {
     }
 }
 
-/// A profile that Karpenter created becomes visible after a while; one that the class names may not exist.
+/// The result if EC2 does not know the instance profile. A profile that Karpenter created becomes visible only after a
+/// while; a profile that the node class names may not exist.
 fn profile_not_found(class: &EC2NodeClass, error: &AwsError) -> ConditionResult {
     let Some(name) = &class.spec.instance_profile else {
         return ConditionResult::pending(VALIDATION_SUCCEEDED);
@@ -112,7 +113,7 @@ fn profile_not_found(class: &EC2NodeClass, error: &AwsError) -> ConditionResult 
     }
 }
 
-/// The `CreateFleet` dry run: one on-demand instance of the type, in any subnet of the class.
+/// The dry run of `CreateFleet`: one on-demand instance of the type, in any subnet of the node class.
 pub fn fleet(template: &str, instance_type: &str, subnets: &[SubnetStatus], tags: &Tags) -> CreateFleet {
     let overrides = subnets.iter().map(|subnet| FleetOverride {
         instance_type: instance_type.to_owned(),
@@ -136,7 +137,7 @@ pub fn fleet(template: &str, instance_type: &str, subnets: &[SubnetStatus], tags
     }
 }
 
-/// The `RunInstances` dry run: one instance of the template in one subnet.
+/// The dry run of `RunInstances`: one instance of the launch template in one subnet.
 pub fn instances(
     template: &str,
     instance_type: &str,

@@ -1,7 +1,7 @@
-//! Chooses instance type, AMI and tenancy of the dry run.
+//! Chooses the instance type, AMI and tenancy of the dry run.
 //!
-//! The instance type is one that a NodePool of the class allows, with an AMI without accelerator drivers if there is
-//! one: AMIs with drivers may need larger volumes than the class has. For Windows, and if no NodePool matches, the
+//! The instance type is one that a NodePool of the node class allows. If possible, its AMI has no accelerator drivers,
+//! because AMIs with drivers may need larger volumes than the node class has. For Windows, or if no NodePool matches,
 //! fallback types are used.
 
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use karpenter_model::requirements::{Requirement, Requirements};
 
 use crate::node_class::image_of_type::{image_of_type, requirements};
 
-/// Instance types for Windows and for classes without a matching NodePool, in order of preference.
+/// The instance types used for Windows and for node classes without a matching NodePool, in order of preference.
 const FALLBACKS: [&str; 2] = ["m5.large", "m6g.large"];
 pub const TENANCY_DEFAULT: &str = "default";
 pub const TENANCY_DEDICATED: &str = "dedicated";
@@ -25,7 +25,7 @@ pub struct Choice<'a> {
     pub image_id: &'a str,
 }
 
-/// The choice; `None` if no instance type is compatible with any AMI of the class.
+/// The instance type and AMI for the dry run; `None` if no instance type is compatible with any AMI of the node class.
 pub fn choose<'a>(
     types: &'a [InstanceType],
     pools: &[Arc<NodePool>],
@@ -59,7 +59,7 @@ pub fn choose<'a>(
     plain_images.find_map(|image| of_image(&image.id)).or_else(|| choices.first().copied())
 }
 
-/// `dedicated` if a NodePool of the class allows dedicated tenancy.
+/// The tenancy for the dry run: `dedicated` if a NodePool of the node class allows it, else `default`.
 pub fn tenancy(pools: &[Arc<NodePool>]) -> &'static str {
     let may_be_dedicated = pools.iter().any(|pool| {
         let wanted = requirements(&pool.spec.template.spec.requirements);
@@ -78,7 +78,7 @@ fn pool_requirements(pool: &NodePool) -> Requirements {
     wanted
 }
 
-/// Requirements of an AMI without accelerator drivers.
+/// The requirements that an AMI without accelerator drivers has.
 fn plain_requirements() -> Requirements {
     [labels::AWS_INSTANCE_GPU_COUNT, labels::AWS_INSTANCE_ACCELERATOR_COUNT]
         .into_iter()

@@ -18,7 +18,7 @@ fn class(spec: Value) -> EC2NodeClass {
         .expect("a class")
 }
 
-/// Status and reason, for tables.
+/// The status and reason of a result, as text for tables.
 fn shown(result: &ConditionResult) -> String {
     match &result.new_status {
         NewStatus::True => "True".to_owned(),
@@ -41,7 +41,8 @@ fn message(result: &ConditionResult) -> &str {
 #[test]
 fn dry_run_needs_all_dependencies() {
     let (t, f, u) = (ConditionStatus::True, ConditionStatus::False, ConditionStatus::Unknown);
-    // Columns: AMIs, profile, security groups, subnets, placement group, expected result.
+    // Columns: whether the conditions of AMIs, instance profile, security groups, subnets and placement group are true;
+    // expected result.
     let table = [
         ([t, t, t, t, t], None),
         ([t, t, t, t, f], None),
@@ -175,7 +176,7 @@ fn dry_run_results_have_upstream_reasons_and_messages() {
         "User is not authorized to perform this operation because no identity-based policy allows it";
     let role = json!({"role": "r"});
     let profile = json!({"instanceProfile": "p"});
-    // Columns: call, class, error, whether the result is cached, expected result, message.
+    // Columns: EC2 call, node class, error, whether the outcome is cached, expected result, message.
     let table = [
         (fleet, &role, Some(AwsError::new("DryRunOperation", "would have succeeded")), true, "allowed", String::new()),
         (run, &role, None, true, "allowed", String::new()),

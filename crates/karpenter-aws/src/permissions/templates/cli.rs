@@ -1,4 +1,4 @@
-//! A shell script of AWS CLI commands. The script is idempotent: it keeps existing resources and updates their
+//! A shell script of AWS CLI commands. The script can be run again: it keeps existing resources and updates their
 //! settings.
 
 use serde_json::{Value, json};
@@ -48,12 +48,12 @@ queue() {
 }
 "#;
 
-/// A document as one argument of a command, with shell variables.
+/// A JSON document quoted as one argument of a shell command; shell variables in it are replaced.
 fn word(document: &Value) -> String {
     format!("\"$(cat <<EOF\n{document:#}\nEOF\n)\"")
 }
 
-/// A shell script of AWS CLI commands.
+/// Builds the shell script of AWS CLI commands.
 pub fn cli(options: &ResourceOptions) -> String {
     let target = Target {
         options: options.clone(),
@@ -112,7 +112,7 @@ pub fn cli(options: &ResourceOptions) -> String {
 
 fn controller_role(target: &Target, controller: &Controller, script: &mut String) {
     let name = controller_role_name(&target.options.cluster);
-    // The trust policy of an existing role is updated, because it may have changed.
+    // If the role exists, its trust policy is updated, because it may have changed.
     script.push_str(&format!(
         "\ntrust={}\n\
          role '{name}' / \"$trust\"\n\

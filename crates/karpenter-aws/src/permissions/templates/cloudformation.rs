@@ -6,7 +6,7 @@ use super::super::queue::RETENTION_SECS;
 use super::super::{RULES, ResourceOptions, Target, controller_role_name, policies, queue_policy};
 use super::{SPOT_ROLE_HELP, SPOT_SERVICE, node_policy_arns, node_trust};
 
-/// Wraps every string with a CloudFormation variable in `Fn::Sub`.
+/// Wraps every string that contains a CloudFormation variable in `Fn::Sub`.
 fn substituted(value: Value) -> Value {
     match value {
         Value::String(text) if text.contains("${AWS::") => json!({ "Fn::Sub": text }),
@@ -18,7 +18,7 @@ fn substituted(value: Value) -> Value {
     }
 }
 
-/// The template: node roles, controller policies and role, interruption queue and event rules.
+/// Builds the template with node roles, controller policies and role, interruption queue and event rules.
 pub fn cloudformation(options: &ResourceOptions) -> Value {
     let target = Target {
         options: options.clone(),
@@ -72,7 +72,7 @@ pub fn cloudformation(options: &ResourceOptions) -> Value {
     let spot_role = json!({
         "Type": "AWS::IAM::ServiceLinkedRole",
         "Condition": "MakesSpotRole",
-        // The role is kept when the stack is deleted, because other users of the account may need it by then.
+        // Deleting the stack keeps the role, because other users of the account may need it by then.
         "DeletionPolicy": "Retain",
         "Properties": {"AWSServiceName": SPOT_SERVICE},
     });
@@ -92,7 +92,7 @@ pub fn cloudformation(options: &ResourceOptions) -> Value {
     })
 }
 
-/// `KarpenterNodeRole`, `KarpenterNodeRole2`, and so on.
+/// Adds the node roles as `KarpenterNodeRole`, `KarpenterNodeRole2`, and so on.
 fn node_roles(target: &Target, resources: &mut Map<String, Value>, outputs: &mut Map<String, Value>) {
     for (position, role) in target.options.node_roles.iter().enumerate() {
         let number = if position == 0 { String::new() } else { (position + 1).to_string() };

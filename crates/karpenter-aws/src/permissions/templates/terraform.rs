@@ -6,7 +6,7 @@ use super::super::queue::RETENTION_SECS;
 use super::super::{RULES, ResourceOptions, Target, controller_role_name, names, policies, queue_policy};
 use super::{NODE_POLICIES, SPOT_ROLE_HELP, SPOT_SERVICE, node_policy_arns, node_trust};
 
-/// Resources by type and name.
+/// Terraform resources by type and name.
 #[derive(Default)]
 struct Resources(Map<String, Value>);
 
@@ -16,12 +16,13 @@ impl Resources {
     }
 }
 
-/// Terraform's JSON syntax, for a file `karpenter.tf.json`.
+/// Builds the resources in Terraform's JSON syntax, for a file `karpenter.tf.json`.
 pub fn terraform(options: &ResourceOptions) -> Value {
     let target = Target {
         options: options.clone(),
         partition: "${data.aws_partition.current.partition}".to_owned(),
-        // The attribute is `name` in version 5 of the provider and `region` in version 6; `id` exists in both.
+        // The region is the attribute `name` in version 5 of the Terraform provider, and `region` in version 6. The
+        // attribute `id` exists in both.
         region: "${data.aws_region.current.id}".to_owned(),
         account: "${data.aws_caller_identity.current.account_id}".to_owned(),
         url_suffix: "${data.aws_partition.current.dns_suffix}".to_owned(),
@@ -81,7 +82,7 @@ pub fn terraform(options: &ResourceOptions) -> Value {
     })
 }
 
-/// `karpenter_node`, `karpenter_node_2`, and so on.
+/// Adds the node roles as `karpenter_node`, `karpenter_node_2`, and so on.
 fn node_roles(target: &Target, resources: &mut Resources) {
     for (position, role) in target.options.node_roles.iter().enumerate() {
         let number = if position == 0 { String::new() } else { format!("_{}", position + 1) };
@@ -125,7 +126,7 @@ fn controller_role(target: &Target, resources: &mut Resources) {
     }
 }
 
-/// `KarpenterNodeRole` as `karpenter_node_role`.
+/// Converts a name such as `KarpenterNodeRole` to `karpenter_node_role`.
 pub(in crate::permissions) fn terraform_name(name: &str) -> String {
     let mut out = String::new();
     let mut was_lower = false;

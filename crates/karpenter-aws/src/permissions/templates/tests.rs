@@ -16,7 +16,7 @@ fn statement<'a>(policies: &'a [Policy], id: &str) -> &'a super::super::Statemen
     statements.find(|statement| statement.id == id).expect("a statement")
 }
 
-/// Every resource name in the templates, with its length limit.
+/// Every name that the templates give to a resource, with its length limit.
 fn names(options: &ResourceOptions) -> Vec<(String, usize)> {
     let text = |value: &Value| value.as_str().map(ToOwned::to_owned);
     let (stack, plan) = (cloudformation(options), terraform(options));
@@ -59,7 +59,8 @@ fn names_are_within_length_limits() {
         let options =
             ResourceOptions { controller: Some(controller), ..ResourceOptions::of(&"c".repeat(length)) };
         let names = names(&options);
-        // Each format has two roles, six policies and a queue; rules have no names in CloudFormation.
+        // Each of the three formats names two roles, six policies and a queue. Rules are named in two of them, not in
+        // CloudFormation.
         assert_eq!(names.len(), 3 * (2 + 6 + 1) + 2 * RULES.len());
         for (name, limit) in names {
             assert!(name.len() <= limit, "{name} has {} characters, {limit} are allowed", name.len());

@@ -23,7 +23,7 @@ fn names(chosen: &BTreeMap<String, LaunchSubnet>) -> Vec<(&str, &str)> {
 #[test]
 fn subnet_with_most_free_addresses_is_chosen_per_zone() {
     let subnets = [subnet("s1", "a"), subnet("s2", "a"), subnet("s3", "b"), subnet("s4", "a")];
-    // Columns: counts of the subnets, expected subnet in zone a.
+    // Columns: number of free addresses of each subnet, expected subnet in zone a.
     let table: [(&[(&str, i64)], &str); 7] = [
         (&[("s1", 10), ("s2", 20), ("s4", 15)], "s2"),
         (&[("s1", 20), ("s2", 20)], "s1"),
@@ -53,7 +53,7 @@ fn launches_in_flight_reduce_free_addresses() {
 #[test]
 fn unused_addresses_are_released_unless_ec2_reported_since() {
     let subnets = [subnet("s1", "a"), subnet("s2", "b")];
-    // Columns: used subnets, counts from EC2 in the meantime, expected counts of s1 and s2.
+    // Columns: subnets that the launch used, counts that EC2 returned in the meantime, expected counts of s1 and s2.
     type Row<'a> = (&'a [&'a str], &'a [(&'a str, i64)], (i64, i64));
     let table: [Row; 5] = [
         (&["s1"], &[], (90, 100)),

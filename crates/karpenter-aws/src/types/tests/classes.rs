@@ -1,5 +1,5 @@
-//! Tests that each field of a class that affects instance types changes the result; otherwise the class view lacks the
-//! field.
+//! Tests that every field of a node class that affects instance types changes the result; a test fails if the node
+//! class view lacks the field.
 
 use karpenter_api::types::{
     AmiSelectorTerm, AmiStatus, BlockDevice, BlockDeviceMapping, ConnectionTracking, CpuOptions,
@@ -30,7 +30,7 @@ fn interface(network_card_index: i32, device_index: i32, interface_type: &str) -
     NetworkInterface { network_card_index, device_index, interface_type: interface_type.to_owned() }
 }
 
-/// Columns: a change of the class, an instance type, and the value that changes.
+/// Columns: a change of the node class, an instance type, and the value that changes.
 type Case = (&'static str, fn(&mut EC2NodeClass), &'static str, fn(&InstanceType) -> i64, i64);
 
 fn pods(one: &InstanceType) -> i64 {
@@ -60,8 +60,8 @@ fn private_addresses(one: &InstanceType) -> i64 {
 
 #[tokio::test(start_paused = true)]
 async fn every_relevant_field_of_class_changes_instance_types() {
-    // m5.large has 3 interfaces with 10 addresses and 8 GiB. The kubelet reserves 11 MiB for each of 29 pods plus 255
-    // MiB, and 100 MiB for eviction.
+    // An m5.large has 8 GiB, and 3 interfaces with 10 addresses each. The kubelet reserves 255 MiB plus 11 MiB for each
+    // of 29 pods, and the eviction threshold is 100 MiB.
     let table: [Case; 40] = [
         ("nothing", |_| {}, "m5.large", pods, 29),
         ("nothing", |_| {}, "m5.large", memory_overhead, (11 * 29 + 255 + 100) * MIB),
@@ -335,7 +335,7 @@ async fn every_relevant_field_of_class_changes_instance_types() {
     for (what, change, name, read, expected) in table {
         let mut changed = class();
         change(&mut changed);
-        // A result for the class is cached, and the change must still be detected.
+        // The result for the node class is cached before the change, and the change must be detected nevertheless.
         scene.list(&class()).await;
         assert_eq!(read(&scene.one(&changed, name).await), expected, "{what}, {name}");
     }
@@ -352,8 +352,8 @@ async fn ami_family_determines_os_and_architecture() {
     let text = |one: &InstanceType, key: &str| {
         one.requirements.get(key).and_then(|one| one.single_value()).map(|value| value.to_string())
     };
-    // Columns: AMI family, OS on x86 and on Arm, Windows build, pod capacity of an m5.large, and whether a1 is
-    // compatible.
+    // Columns: AMI family, operating system on x86 and on Arm, Windows build, pod capacity of an m5.large, whether the
+    // type a1 is compatible.
     let table = [
         ("AL2", Some("linux"), Some("linux"), None, 29, true),
         ("AL2023", Some("linux"), Some("linux"), None, 29, false),
@@ -383,7 +383,7 @@ async fn options_affect_instance_types() {
         scene.one(&class(), "m5.large").await
     };
     assert_eq!(pods(&of(|options| options.reserved_enis = 1).await), 2 * 9 + 2);
-    // Memory for pods is reserved for all interfaces, including those that are reserved.
+    // The memory reserved for the kubelet is computed for all interfaces, including those reserved by RESERVED_ENIS.
     assert_eq!(memory_overhead(&of(|options| options.reserved_enis = 1).await), 674 * MIB);
     assert_eq!(pods(&of(|options| options.reserved_enis = 9).await), 0);
     let memory = of(|options| options.vm_memory_overhead_percent = 0.0).await.capacity.get(MEMORY);
@@ -405,7 +405,7 @@ async fn zones_come_from_subnets_and_zone_ids_if_known() {
     assert_eq!(values(core::ZONE), ["us-east-1a", "us-east-1b"]);
     assert_eq!(values(labels::ZONE_ID), ["use1-az6"]);
 
-    // The region cannot be derived from the name of a local zone.
+    // The name of a local zone does not contain the region.
     let status = class.status.as_mut().expect("a status");
     status.subnets[1].zone = "us-east-1-bos-1a".to_owned();
     let m5 = scene.one(&class, "m5.large").await;
@@ -452,7 +452,7 @@ async fn expressions_are_evaluated_per_instance_type_of_class() {
         assert_eq!(pods(&scene.one(&class, "m5.large").await), m5_pods, "{text}");
         assert_eq!(pods(&scene.one(&class, "c5n.18xlarge").await), c5n_pods, "{text}");
     }
-    // A number is not an expression.
+    // A number is no expression, so it must be used without evaluation.
     class.spec.kubelet = kubelet(json!({"maxPods": 7}));
     assert_eq!(pods(&scene.one(&class, "m5.large").await), 7);
 }

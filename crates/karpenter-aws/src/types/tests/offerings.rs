@@ -1,4 +1,4 @@
-//! Tests of availability and prices: reservations, placement groups, subnets and zonal shifts.
+//! Tests of the availability and prices of offerings, with reservations, placement groups, subnets and zonal shifts.
 
 use karpenter_api::types::{
     CapacityReservationSelectorTerm, CapacityReservationStatus, PlacementGroupSelector,
@@ -62,7 +62,7 @@ async fn reservations_become_status_and_offerings() {
     reservations.counts().terminated("cr-2");
     assert_eq!(available(&scene.one(&class, "m5.large").await), with(&["b reserved cr-2"]));
 
-    // Without the feature gate there are no reserved offerings and no reservation labels.
+    // Without the feature gate, there are neither reserved offerings nor reservation labels.
     let without = Scene::with(|options| options.uses_reservations = false);
     without.types.discover().await.expect("an answer");
     let m5 = without.one(&class, "m5.large").await;
@@ -165,10 +165,10 @@ async fn missing_or_deleted_placement_group_prevents_launches() {
     assert_eq!(available(&m5), ALL);
     let id = m5.requirements.get(labels::PLACEMENT_GROUP_ID).and_then(|one| one.single_value());
     assert_eq!(id.map(|id| &**id), Some("pg-1"));
-    // Burstable types are not allowed in a cluster placement group.
+    // EC2 does not allow burstable types in a cluster placement group.
     assert!(available(&scene.one(&class, "t3.large").await).is_empty());
 
-    // While EC2 does not respond, the last known group is used.
+    // While EC2 does not respond, the last known placement group is used.
     tokio::time::advance(Duration::from_secs(60)).await;
     scene.cloud.fail_always(Call::DescribePlacementGroups, Some(AwsError::new("InternalError", "later")));
     assert_eq!(available(&scene.one(&class, "m5.large").await), ALL);
@@ -177,7 +177,7 @@ async fn missing_or_deleted_placement_group_prevents_launches() {
     tokio::time::advance(Duration::from_secs(24 * 3600)).await;
     assert!(available(&scene.one(&class, "m5.large").await).is_empty(), "but not for ever");
 
-    // The deletion of a placement group is noticed within a minute.
+    // If a placement group is deleted, the provider knows it within a minute.
     scene.cloud.fail_always(Call::DescribePlacementGroups, None);
     assert_eq!(available(&scene.one(&class, "m5.large").await), ALL);
     scene
@@ -258,13 +258,13 @@ async fn prices_come_from_price_list_and_spot_history() {
     assert_eq!(price(m5().await, "spot", "us-east-1b"), Some((0.0, false)));
     assert_eq!(price(scene.one(&class(), "m5.metal").await, "on-demand", "us-east-1a"), Some((9.0, true)));
 
-    // A failure keeps the known prices, and the update is retried soon.
+    // After a failed update the known prices are used, and the update is retried soon.
     scene.cloud.fail_always(Call::GetProducts, Some(AwsError::new("InternalError", "later")));
     scene.cloud.fail_always(Call::DescribeSpotPriceHistory, Some(AwsError::new("InternalError", "later")));
     assert!(!controller_here.update_spot().await && !controller_here.update_on_demand().await);
     assert_eq!(price(m5().await, "spot", "us-east-1a"), Some((0.05, true)));
 
-    // If there is no Price List for the region, no call is made.
+    // If the Price List does not have the region, no call is made.
     scene.cloud.forget_calls();
     assert!(controller("us-gov-west-1", false).update_on_demand().await);
     assert!(controller("us-east-1", true).update_on_demand().await);
@@ -299,7 +299,7 @@ async fn node_price_follows_volume_prices_and_public_subnets() {
     assert!(!controller.update_volumes().await);
     assert_eq!(m5().await, expected(2.0, 2.0), "failures keep the known prices");
 
-    // The subnets of one zone assign public addresses.
+    // In one zone, the subnets give instances public addresses.
     scene.cloud.world(|world| {
         world.subnets.get_mut("subnet-b").expect("known").maps_public_ip_on_launch = true;
     });
@@ -312,7 +312,7 @@ async fn node_price_follows_volume_prices_and_public_subnets() {
     assert_eq!(subnets.list(&selecting).await.expect("subnets").len(), 2);
     assert_eq!(m5().await, expected(2.0, 2.0 + 0.005 * 730.0));
 
-    // If the class states whether nodes get a public address, its setting is used.
+    // If the node class states whether nodes get a public address, this overrides the setting of the subnets.
     let mut private = class();
     private.spec.associate_public_ip_address = Some(false);
     assert_eq!(attached(scene.one(&private, "m5.large").await), expected(2.0, 2.0));
@@ -320,7 +320,7 @@ async fn node_price_follows_volume_prices_and_public_subnets() {
     public.spec.associate_public_ip_address = Some(true);
     assert_eq!(attached(scene.one(&public, "m5.large").await), expected(5.65, 5.65));
 
-    // The zone has a second subnet without public addresses, and a launch may use either.
+    // The zone has a second subnet that gives no public addresses, and a launch may use either.
     let mut mixed = class();
     let listed = &mut mixed.status.as_mut().expect("a status").subnets;
     listed.push(SubnetStatus { id: "subnet-b2".to_owned(), ..listed[1].clone() });
@@ -364,7 +364,7 @@ async fn order_of_subnets_changes_nothing() {
     let subnets = &mut class.status.as_mut().expect("a status").subnets;
     subnets.push(SubnetStatus { id: "subnet-a2".to_owned(), ..subnets[0].clone() });
     let first = scene.list(&class).await;
-    // The status sorts subnets by free addresses, so every launch may change their order.
+    // The status sorts subnets by free addresses, so their order may change with every launch.
     class.status.as_mut().expect("a status").subnets.reverse();
     assert!(Arc::ptr_eq(&first, &scene.list(&class).await));
 }

@@ -44,7 +44,7 @@ async fn instances_without_claim_are_terminated_with_their_nodes() {
         .await;
     let collector = InstanceCollector::new(world.context.clone(), world.machines());
     world.spawn(collector, InstanceCollector::watch, 1);
-    // The provider id of a new instance may not be in its NodeClaim's status yet.
+    // A new instance may be running before its provider id is in the NodeClaim's status.
     world.pass(Duration::from_secs(25)).await;
     assert!(ended(&world).is_empty());
     world.pass(Duration::from_secs(20)).await;
@@ -109,7 +109,7 @@ async fn failed_profile_deletion_does_not_block_others() {
     for name in ["a", "b", "c"] {
         profile(&world, name, "/karpenter/us-west-2/cluster/uid/");
     }
-    // The deletion of the first profile fails and is retried.
+    // The deletion of the first profile fails; it is retried later.
     world.aws.fail_next(Call::DeleteInstanceProfile, [AwsError::new("DeleteConflict", "in use")]);
     let collector = ProfileCollector::new(world.context.clone(), world.machines(), "us-west-2", "cluster");
     world.spawn(collector, ProfileCollector::watch, 1);

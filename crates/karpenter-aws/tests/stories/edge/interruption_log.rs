@@ -29,7 +29,7 @@ impl Write for Bytes {
     }
 }
 
-/// Log parsers expect only the NodeClaim between message kind and action.
+/// Log parsers expect exactly the NodeClaim's key between the message kind and the action.
 #[tokio::test(start_paused = true)]
 async fn interruption_log_line_has_keys_in_upstream_order() {
     let world = World::start().await;

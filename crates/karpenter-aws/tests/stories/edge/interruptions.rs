@@ -54,8 +54,8 @@ async fn each_message_kind_has_its_effect() {
     let of_reservation = "EC2 Capacity Reservation Instance Interruption Warning";
     let rebalance = "EC2 Instance Rebalance Recommendation";
     let about = json!({"instance-id": "i-1"});
-    // Columns: body, kind, whether the NodeClaim is deleted, what becomes unavailable, and the event on NodeClaim and
-    // Node.
+    // Columns: message body, message kind, whether the NodeClaim is deleted, what becomes unavailable, and the event
+    // for NodeClaim and Node.
     let table: Vec<(String, &str, bool, &[&str], &str)> = vec![
         (spot("i-1"), "spot_interrupted", true, &["m5.large in us-west-2a"], "SpotInterrupted"),
         (state("i-1", "stopping"), "instance_stopped", true, &[], "InstanceStopping"),
@@ -107,7 +107,7 @@ async fn each_message_kind_has_its_effect() {
              nodepool=\"default\",reason=\"{kind}\",termination_mode=\"graceful\"}}"
         );
         assert_eq!(world.metric(&disrupted) == 1.0, ends, "{kind}");
-        // No termination deadline is set: the drain is not limited.
+        // There is no termination deadline, so the drain is not limited in time.
         let claim = world.get_claim("one").await.expect("held");
         let deadline = labels::ANNOTATION_TERMINATION_TIMESTAMP;
         assert!(!claim.metadata.annotations.unwrap_or_default().contains_key(deadline), "{kind}");
@@ -182,14 +182,14 @@ async fn all_receivers_handle_a_burst_and_one_an_idle_queue() {
     for number in 0..400 {
         world.aws.send_message(QUEUE, spot(&format!("i-{number}")));
     }
-    // A single receiver would need 8 s, with ten messages every 200 ms.
+    // One receiver alone would need 8 s, because it receives ten messages every 200 ms.
     world.pass(Duration::from_secs(3)).await;
     assert_eq!(world.messages_left(), 0);
     world.pass(Duration::from_secs(60)).await;
     world.aws.forget_calls();
     world.pass(Duration::from_secs(60)).await;
     let polls = world.aws.count(Call::ReceiveMessage);
-    // A long poll of the fake looks for messages twice: at its start and at its end.
+    // During a long poll, the fake checks for messages twice: at the beginning and at the end.
     assert!((4..=8).contains(&polls), "{polls} receives in a minute without messages");
 }
 
@@ -241,7 +241,7 @@ async fn unhandled_message_is_received_again() {
     let world = World::start().await;
     world.claim("one", "i-1", json!({})).await;
     listen(&world);
-    // Messages are not deleted: SQS returns them again once they are visible.
+    // The messages cannot be deleted, so SQS returns them again when they become visible.
     let denied = AwsError::new("AccessDenied", "no");
     world.aws.fail_next(Call::DeleteMessage, [denied]);
     world.aws.send_message(QUEUE, spot("i-1"));
@@ -255,7 +255,7 @@ async fn unhandled_message_is_received_again() {
 
 #[tokio::test(start_paused = true)]
 async fn failed_deletion_does_not_block_other_claims() {
-    // The deletions are caused by one message for all instances, or by their instance status.
+    // First, one message for all instances causes the deletions, then the status of the instances.
     for by_message in [true, false] {
         let world = World::start().await;
         for (name, id) in [("first", "i-1"), ("second", "i-2"), ("third", "i-3")] {
@@ -352,7 +352,8 @@ async fn impaired_instances_are_not_drained_and_retired_ones_are() {
     assert_eq!(deadline(world.get_claim("retired").await.expect("held")), None);
     assert_eq!(world.metric(&unhealthy("SystemStatus")), 1.0);
     assert_eq!(world.metric(&unhealthy("EventStatus")), 1.0);
-    // An instance is counted once while it is reported as unhealthy, and again after it was healthy.
+    // While an instance is reported as unhealthy it is counted once; after it was healthy in between, it is counted
+    // again.
     world.pass(Duration::from_secs(200)).await;
     assert_eq!(world.metric(&unhealthy("SystemStatus")), 1.0);
     world.aws.world(|world| world.statuses.clear());
@@ -372,7 +373,7 @@ async fn missing_permission_is_retried_with_back_off_until_granted() {
     let poller = InstanceStatusPoller::new(world.handler.clone(), world.aws.apis().ec2);
     world.spawn(poller, InstanceStatusPoller::watch, 1);
     world.pass(Duration::from_secs(3600)).await;
-    // Queries are made at 0, 1, 3, 7, 15, 31 and 61 minutes at the latest, three at each time.
+    // The back-off makes queries at 0, 1, 3, 7, 15, 31 and 61 minutes at the latest, and three of them each time.
     let asked = world.aws.count(Call::DescribeInstanceStatus);
     assert!((6..=21).contains(&asked), "asked {asked} times in an hour");
     world.aws.fail_always(Call::DescribeInstanceStatus, None);
@@ -385,8 +386,8 @@ async fn recreated_claim_of_same_name_is_not_deleted() {
     let world = World::start().await;
     let first = world.claim("one", "i-1", json!({})).await;
     let api: Api<karpenter_api::types::NodeClaim> = Api::all(world.client.clone());
-    // The NodeClaim is deleted and created again before the store is updated; the deletion has the uid of the first
-    // object.
+    // A NodeClaim is deleted and created again before the store is updated. The deletion request has the uid of the
+    // first object.
     let mut free = first.clone();
     free.metadata.finalizers = None;
     api.replace("one", &PostParams::default(), &free).await.expect("let go");

@@ -96,8 +96,8 @@ async fn failed_patch_does_not_block_other_claims() {
     for (name, id, reservation) in claims {
         world.claim(name, id, reserved(reservation)).await;
     }
-    // Two instances became on-demand, and two are in a capacity block that is about to end. Writes to the first of each
-    // two fail.
+    // Two instances became on-demand, and two are in a capacity block that ends soon. Of each pair, writes to the first
+    // NodeClaim fail.
     let on_demand = vec![listed("i-1"), listed("i-2")];
     *world.cloud.0.lock().unwrap_or_else(PoisonError::into_inner) = on_demand;
     world.refuse_writes_of("first");

@@ -58,7 +58,7 @@ async fn nodepools_get_events_when_a_zone_is_shifted_and_restored() {
     let active = ["NodePool only-a ZonalShiftActive", "NodePool only-b ZonalShiftActive"];
     assert_eq!(world.events().await, active);
 
-    // One shift expires while ARC does not respond, the other is cancelled long before its end.
+    // One shift expires while ARC does not respond; the other is cancelled long before its end.
     world.aws.fail_always(Call::GetManagedResource, Some(AwsError::unreachable("down")));
     world.pass(Duration::from_secs(400)).await;
     assert!(shifts.is_shifted("usw2-az1", world.clock.now()));

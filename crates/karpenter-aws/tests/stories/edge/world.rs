@@ -45,7 +45,7 @@ impl ServerClock for OnTokio {
     }
 }
 
-/// The capacity that was marked as unavailable, in order.
+/// What was marked as unavailable, in order.
 #[derive(Default)]
 pub(crate) struct Closed(Mutex<Vec<String>>);
 
@@ -208,7 +208,7 @@ impl World {
         Self { client, clock, aws, cloud, context, closed, handler, shutdown: Shutdown::default(), refused }
     }
 
-    /// Writes to objects of this name fail from now on.
+    /// Makes all later writes to objects of this name fail.
     pub(crate) fn refuse_writes_of(&self, name: &str) {
         self.refused.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned());
     }
@@ -223,7 +223,7 @@ impl World {
         tokio::spawn(reconcile::run(Arc::new(work), queue, workers, self.clock, self.shutdown.clone()));
     }
 
-    /// Advances the simulated clock, and runs all tasks that are due.
+    /// Advances the simulated clock and runs all tasks that become due.
     pub(crate) async fn pass(&self, time: Duration) {
         self.clock.sleep(time).await;
     }
@@ -236,7 +236,7 @@ impl World {
         let api: Api<K> = Api::all(self.client.clone());
         let created = api.create(&PostParams::default(), &object).await.expect("created");
         let name = created.meta().name.clone().unwrap_or_default();
-        // The status is written in a separate request.
+        // The status needs a request of its own.
         let status = serde_json::to_value(&object).expect("JSON").get("status").cloned();
         match status {
             Some(status) => api
@@ -247,7 +247,7 @@ impl World {
         }
     }
 
-    /// Creates a NodeClaim with an instance, and its node. A finalizer keeps the NodeClaim after its deletion.
+    /// Creates a NodeClaim with an instance and a node. A finalizer keeps the NodeClaim when it is deleted.
     pub(crate) async fn claim(&self, name: &str, instance_id: &str, more: Value) -> NodeClaim {
         let provider_id = format!("aws:///{ZONE}/{instance_id}");
         let mut of_claim = json!({

@@ -20,7 +20,7 @@ impl AsyncNewClaim for Claims<'_> {
 #[tokio::test(start_paused = true)]
 async fn provider_conforms() {
     let world = World::new().await;
-    // The suite requests termination a hundred times; a call takes 100 ms.
+    // The conformance suite requests termination a hundred times, and each call takes 100 ms.
     world.cloud.world(|cloud| cloud.ends_after = Duration::from_secs(2));
     let mut claims = Claims(&world);
     let mut suite = conformance::World { cloud: &world.provider, pool: world.pool(), new_claim: &mut claims };

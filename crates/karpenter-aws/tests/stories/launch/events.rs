@@ -47,7 +47,7 @@ async fn missing_class_gets_event_on_its_users() {
     let of_pool = "Warning NodePool general FailedResolvingNodeClass: Failed resolving NodeClass".to_owned();
     assert_eq!(world.events().await, [of_claim.clone(), of_pool.clone()]);
 
-    // The drift check does not publish the same event again for a while.
+    // For a while, the drift check does not publish the same event again.
     let mut launched = world.claim(&[]);
     launched.status.get_or_insert_default().provider_id = Some(machine.provider_id);
     assert_eq!(world.drift.drift_reason(&launched).await.unwrap(), None);
@@ -70,7 +70,7 @@ async fn launch_fails_if_placement_group_was_deleted() {
     world.change_class(|class| class["spec"]["placementGroupSelector"] = json!({"name": "group"}));
     let (class, claim) = (world.class(), world.claim(&[(TYPE, &["m5.large"])]));
     let types = world.provider.types().list(&class).await.unwrap();
-    // The group is deleted between the selection of instance types and the launch.
+    // The placement group is deleted after instance types were selected and before the launch.
     world.cloud.world(|cloud| cloud.placement_groups.clear());
     advance(Duration::from_secs(61)).await;
     let error = world.launcher.launch(&class, &claim, &types).await.unwrap_err();

@@ -1,4 +1,4 @@
-//! Tests of errors of fleets, and of their effect on the next launch.
+//! Tests of errors in `CreateFleet` responses, and of their effect on the next launch.
 
 use std::time::Duration;
 
@@ -113,7 +113,7 @@ async fn subnet_with_most_free_addresses_is_used() {
     };
     world.launch(there).await.unwrap();
     assert_eq!(subnet_of(&world), "subnet-a2");
-    // An m5.large has a pod capacity of 29, so 31 addresses are left in the estimate.
+    // An m5.large has a pod capacity of 29, so 31 of the subnet's 60 addresses are left in the estimate.
     assert_eq!(world.subnets.left("subnet-a2"), 31);
     world.launch(there).await.unwrap();
     assert_eq!(subnet_of(&world), "subnet-a");
@@ -231,7 +231,7 @@ async fn missing_template_is_created_again_for_every_error_form() {
         let world = World::new().await;
         let any: &[(&str, &[&str])] = &[(TYPE, &["m5.large"])];
         world.launch(any).await.unwrap();
-        // The errors are part of a successful CreateFleet response.
+        // The `CreateFleet` call succeeds, and its response contains the errors.
         world.cloud.world(|cloud| {
             cloud.launch_templates.clear();
             cloud.missing_template_code = Some(code);

@@ -66,7 +66,7 @@ async fn terminated_instances_are_described_with_one_call() {
     let world = World::new().await;
     let claims = futures::future::join_all((0..10).map(|_| launched(&world))).await;
     futures::future::join_all(claims[1..].iter().map(|claim| world.provider.delete(claim))).await;
-    // The instance is terminated, but EC2 still returns it.
+    // The instance is terminated, but EC2 returns it for a while.
     advance(Duration::from_secs(60)).await;
     world.cloud.forget_calls();
     let answers = futures::future::join_all(claims.iter().map(|claim| world.provider.delete(claim))).await;
@@ -124,7 +124,7 @@ async fn claim_without_instance_is_not_found() {
     for strange in ["", "kwok://x", "aws:///", "aws:///us-west-2a/i-0"] {
         assert!(world.provider.get(strange).await.unwrap_err().is_not_found(), "{strange}");
     }
-    // The status of the NodeClaim was never written, but this process has cached the launch.
+    // The status of the NodeClaim was not written, but this process has the launch in its cache.
     world.provider.create(&claim).await.unwrap();
     assert_eq!(world.provider.delete(&claim).await, Ok(()));
     assert_eq!(world.cloud.count(Call::TerminateInstances), 1);

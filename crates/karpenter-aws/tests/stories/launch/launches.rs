@@ -30,7 +30,7 @@ fn reservation(id: &str, instance_type: &str, letter: &str, left: i64) -> Capaci
     }
 }
 
-/// A test environment whose class selects these reservations, with their counts.
+/// A test environment whose node class selects these capacity reservations, with the reservations' counts.
 async fn reserving(reservations: Vec<CapacityReservation>) -> World {
     let world = World::new().await;
     world.cloud.world(|cloud| {
@@ -380,7 +380,7 @@ async fn reservations_are_preferred() {
     let found = world.provider.get(&machine.provider_id).await.unwrap();
     assert_eq!(found.labels[KIND], "reserved");
     assert_eq!(found.labels[labels::AWS_CAPACITY_RESERVATION_ID], "cr-1");
-    // EC2 reported two available instances, of which one was just launched.
+    // EC2 reported two available instances; one of them was just launched.
     let left = || world.provider.types().reservations().counts().left("cr-1");
     assert_eq!(left(), 1);
     world.launch(any).await.unwrap();
@@ -389,7 +389,7 @@ async fn reservations_are_preferred() {
     assert_eq!(third.labels[KIND], "spot", "when it is used up, the next kind");
 }
 
-/// EC2 returns the count during a launch, so the count may include the launched instance.
+/// EC2 returns a count while a launch is in progress, so the count may include the launched instance.
 #[tokio::test(start_paused = true)]
 async fn launch_in_reservation_counts_from_call_time() {
     let world = reserving(vec![reservation("cr-1", "m5.large", "a", 2)]).await;
@@ -418,7 +418,7 @@ async fn exhausted_reservation_falls_back() {
     assert_eq!(world.launch(any).await.unwrap().labels[KIND], "on-demand");
 }
 
-/// A plan assigns a reservation to each NodeClaim; concurrent launches use both.
+/// The plan gives each NodeClaim its own reservation, so concurrent launches use both.
 #[tokio::test(start_paused = true)]
 async fn claims_with_one_reservation_each_use_both_reservations() {
     let slots = vec![reservation("cr-1", "m5.large", "a", 1), reservation("cr-2", "m5.large", "a", 1)];
@@ -497,7 +497,7 @@ async fn grouped(strategy: &str, partition_count: i32) -> World {
 async fn placement_groups() {
     let world = grouped("cluster", 0).await;
     let machine = world.launch(&[(TYPE, &["c5.large"])]).await;
-    // Only instance types that are allowed in a cluster placement group are offered.
+    // Only instance types that EC2 allows in a cluster placement group are offered.
     let machine = match machine {
         Ok(machine) => machine,
         Err(_) => world.launch(&[]).await.unwrap(),

@@ -23,7 +23,7 @@ fn user_data(world: &World) -> Vec<String> {
 #[tokio::test(start_paused = true)]
 async fn one_template_per_pod_capacity() {
     let world = World::new().await;
-    // The instance types have pod capacities of 29, 58 and 29.
+    // The pod capacities of the instance types are 29, 58 and 29, so there are two templates.
     world.launch(&[(TYPE, &["m5.large", "m5.xlarge", "c5.large"])]).await.unwrap();
     let mut pods: Vec<String> = user_data(&world)
         .iter()
@@ -119,12 +119,12 @@ async fn hundred_launches_run_concurrently() {
     let started = tokio::time::Instant::now();
     let launches = (0..100).map(|_| world.launch(&[(TYPE, &["m5.large"])]));
     futures::future::try_join_all(launches).await.unwrap();
-    // The duration is that of a lookup, a creation and a fleet, half a second each, and of the batching window.
+    // A lookup, a creation and a fleet take half a second each; the rest is the batching window.
     assert_eq!(started.elapsed(), Duration::from_millis(1535));
     assert_eq!(world.cloud.calls().len(), 3);
 }
 
-/// The launches are in separate NodePools, so that no two share a template or a fleet, which is the worst case.
+/// Each launch is in its own NodePool, so no two share a template or a fleet, which is the worst case.
 #[tokio::test(start_paused = true)]
 async fn thousand_launches_use_limited_threads_and_connections() {
     const LAUNCHES: usize = 1000;
@@ -149,7 +149,7 @@ async fn thousand_launches_use_limited_threads_and_connections() {
     assert_eq!(ids.len(), LAUNCHES);
     assert_eq!(world.cloud.count(Call::CreateFleet), LAUNCHES);
     assert_eq!(world.cloud.count(Call::CreateLaunchTemplate), LAUNCHES);
-    // At most fifty templates and a hundred fleets are requested concurrently.
+    // At most fifty templates and a hundred fleets are requested at the same time.
     let most = world.cloud.concurrent_calls_max();
     assert!((50..=150).contains(&most), "{most} calls at once");
 }
@@ -168,7 +168,7 @@ async fn user_data_size_is_exported() {
         error.to_string(),
         "Error getting launch template configs: Rendered user data exceeds the EC2 user data size limit"
     );
-    // The metric series of a deleted class is removed.
+    // The metric series of a deleted node class is removed.
     world.launcher.forget_class("default").await.unwrap();
     assert!(world.cloud.world(|cloud| cloud.launch_templates.is_empty()));
     let series = prometheus::core::Collector::collect(&world.metrics.user_data_bytes);

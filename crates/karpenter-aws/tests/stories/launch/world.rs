@@ -1,4 +1,4 @@
-//! A ready class, a few instance types, and a provider that is assembled as in the controller.
+//! A test environment with a ready node class, a few instance types, and a provider that is built as in the controller.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -52,7 +52,7 @@ const TYPES: [&str; 13] = [
     "t3.medium",
 ];
 
-/// The NodePools and node classes, in place of a cluster.
+/// The NodePools and node classes that the provider sees; there is no cluster.
 #[derive(Default)]
 pub(crate) struct Stored {
     pub(crate) classes: Mutex<BTreeMap<String, Arc<EC2NodeClass>>>,
@@ -220,7 +220,7 @@ impl World {
         world
     }
 
-    /// Stores the class again with all conditions true.
+    /// Changes the stored node class and sets all its conditions to true.
     pub(crate) fn change_class(&self, change: impl FnOnce(&mut Value)) {
         let mut class = ready_class(&self.cloud);
         change(&mut class);
@@ -236,7 +236,7 @@ impl World {
         NodePool::clone(&self.objects.pools.lock().unwrap()["general"])
     }
 
-    /// Updates the status as the nodeclass controller does every minute.
+    /// Updates the free addresses in the status, as the nodeclass controller does every minute.
     pub(crate) async fn learn_addresses(&self) {
         self.subnets.list(&self.class()).await.unwrap();
     }
@@ -248,7 +248,7 @@ impl World {
         self.provider.types().reservations().status(terms).await.unwrap();
     }
 
-    /// A NodeClaim of the NodePool with these requirements: `key In values`.
+    /// A NodeClaim of the NodePool with requirements `key In values`.
     pub(crate) fn claim(&self, requirements: &[(&str, &[&str])]) -> NodeClaim {
         let requirements: Vec<Value> = requirements
             .iter()
@@ -281,7 +281,7 @@ impl World {
         self.provider.create(&self.claim(requirements)).await
     }
 
-    /// The published events: `type kind name reason: note`, in order.
+    /// The published events, in order, as `type kind name reason: note`.
     pub(crate) async fn events(&self) -> Vec<String> {
         let api: Api<Event> = Api::all(self.client.clone());
         let events = api.list(&ListParams::default()).await.unwrap().items.into_iter();
@@ -305,7 +305,7 @@ impl World {
         self.cloud.world(|world| world.created_templates.iter().map(|made| made.data.clone()).collect())
     }
 
-    /// Overrides of the last fleet as `type zone`.
+    /// The overrides of the last fleet, as `type zone`.
     pub(crate) fn offers(&self) -> Vec<String> {
         let fleets = self.fleets();
         let configs = fleets.last().map(|fleet| fleet.launch_template_configs.clone()).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Tests of the assembled provider with the AWS fake.
+//! Tests of the completely built provider, with the AWS fake.
 
 use std::sync::Arc;
 use std::time::Duration;

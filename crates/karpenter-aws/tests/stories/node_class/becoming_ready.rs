@@ -36,7 +36,7 @@ async fn new_class_becomes_ready() {
         "ValidationSucceeded",
     ];
     assert_eq!(conditions, expected.map(|kind| (kind, "True", Some(1))));
-    // The profile exists in IAM, with the role, under the path of the class.
+    // IAM has the profile, with the role, under the path of the node class.
     let name = status.instance_profile.expect("a profile");
     let profile = world.aws.world(|cloud| cloud.profiles.get(&name).cloned()).expect("made");
     assert_eq!(profile.roles, [ROLE]);
@@ -44,7 +44,7 @@ async fn new_class_becomes_ready() {
     assert_eq!(profile.path, format!("/karpenter/us-west-2/cluster/{uid}/"));
     assert_eq!(profile.tags["team"], "a");
     assert_eq!(profile.tags["karpenter.k8s.aws/ec2nodeclass"], "default");
-    // There was a dry run, and nothing was launched.
+    // There was a dry run, but no instance was launched.
     let (fleets, machines) = world.aws.world(|cloud| (cloud.fleets.clone(), cloud.instances.len()));
     assert!(!fleets.is_empty() && fleets.iter().all(|fleet| fleet.is_dry_run));
     assert_eq!(machines, 0);
@@ -59,7 +59,7 @@ async fn dry_run_is_cached_for_half_an_hour() {
     assert_eq!((world.aws.count(Call::CreateFleet), world.aws.count(Call::RunInstances)), (1, 1));
     world.pass(12 * MINUTE).await;
     assert_eq!((world.aws.count(Call::CreateFleet), world.aws.count(Call::RunInstances)), (2, 2));
-    // A change of the class triggers a new dry run.
+    // A change of the node class causes a new dry run.
     world.patch_class("default", json!({"metadata": {"annotations": {"again": "please"}}})).await;
     world.pass(MINUTE).await;
     assert_eq!(world.aws.count(Call::CreateFleet), 3);
@@ -72,7 +72,7 @@ async fn number_of_calls_follows_cache_ttls() {
     world.until("default", "Ready", "True").await;
     world.aws.forget_calls();
     world.pass(30 * MINUTE).await;
-    // There is one reconcile per minute because of subnets; security groups are cached for a minute, profiles for 15
+    // Because of subnets there is one reconcile per minute; security groups are cached for a minute, profiles for 15
     // minutes.
     for (call, least, most) in [
         (Call::DescribeSubnets, 25, 31),

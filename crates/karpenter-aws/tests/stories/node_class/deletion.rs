@@ -36,7 +36,7 @@ async fn deleted_class_waits_for_claims_and_cleans_up() {
     }
     world.pass(Duration::from_secs(5)).await;
     assert!(world.object("default").await.is_none());
-    // Only the profile and the launch template of the other class still exist.
+    // Only the profile and the launch template of the other node class are left.
     let other =
         world.class("other").await.status.and_then(|status| status.instance_profile).expect("a profile");
     let left: Vec<String> = world.aws.world(|cloud| cloud.profiles.keys().cloned().collect());
@@ -51,7 +51,7 @@ async fn deleted_class_waits_for_claims_and_cleans_up() {
 #[tokio::test(start_paused = true)]
 async fn legacy_profile_is_deleted_with_class() {
     let world = World::start().await;
-    // The name is derived from cluster, region and class.
+    // The name is derived from cluster, region and node class.
     let name =
         karpenter_aws::profiles::legacy_profile_name("cluster", "us-west-2", "default").expect("a name");
     world.aws.world(|cloud| {
@@ -120,6 +120,6 @@ async fn recreated_class_of_same_name_starts_from_scratch() {
     };
     assert_ne!(profile(&first), profile(&second));
     assert_eq!(world.aws.world(|cloud| cloud.profiles.len()), 1);
-    // The dry run of the first class is not reused for the second one.
+    // The outcome of the first node class's dry run is not used for the second node class.
     assert_eq!(world.aws.count(Call::CreateFleet), 2);
 }

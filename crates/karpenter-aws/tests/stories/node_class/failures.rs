@@ -10,14 +10,14 @@ use crate::log::{Line, Log};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// Faults in resources that all classes share.
+/// Faults that concern all node classes, because the resources are shared.
 const CONCERNS_ALL_CLASSES: [&str; 2] = ["no images", "kubelet"];
 
 fn denied() -> AwsError {
     AwsError::new("UnauthorizedOperation", "You are not authorized to perform this operation.")
 }
 
-/// A fault, and how it is fixed.
+/// A fault to inject, and how it is repaired.
 enum Fault {
     Call(Call, AwsError),
     Setup(fn(&World), fn(&World)),
@@ -27,7 +27,8 @@ enum Fault {
 async fn every_failure_is_shown_and_clears_with_its_cause() {
     let no_policy =
         "User is not authorized to perform this operation because no identity-based policy allows it";
-    // Columns: case, spec, fault, condition, status, reason, message, status of Ready in the meantime.
+    // Columns: case, node class spec, fault, condition type, its status, its reason, its message, status of Ready
+    // during the fault.
     type Row<'a> = (&'a str, Value, Fault, &'a str, &'a str, &'a str, String, &'a str);
     let table: Vec<Row> = vec![
         (
@@ -365,7 +366,7 @@ async fn every_failure_is_shown_and_clears_with_its_cause() {
         }
         world.create_class("default", spec).await;
         world.pass(Duration::from_secs(20)).await;
-        // There is one log line for any number of attempts.
+        // However often it is retried, the failure is logged once.
         let logged: Vec<Line> =
             log.errors().into_iter().filter(|line| line.field("nodeclass") == "default").collect();
         let [line] = logged.as_slice() else { panic!("{case}: not one line but {logged:?}") };
@@ -382,7 +383,7 @@ async fn every_failure_is_shown_and_clears_with_its_cause() {
             Fault::Call(call, _) => world.aws.fail_always(*call, None),
             Fault::Setup(_, end) => end(&world),
         }
-        // The class becomes ready at the latest when the cached dry run expires.
+        // The node class becomes ready when the cached outcome of the dry run has expired, or earlier.
         world.pass(45 * MINUTE).await;
         assert_eq!(world.said("default", "Ready").await.expect("a condition").status, "True", "{case}");
     }
@@ -406,7 +407,7 @@ async fn invalid_block_devices_are_reported_and_affect_no_other_class() {
         assert!(said.message.contains(words), "{name}: {}", said.message);
         assert_eq!(world.said(name, "Ready").await.expect("a condition").status, "False");
     }
-    // A class that is fixed becomes ready, and a class that is deleted is removed.
+    // A repaired node class becomes ready, and a deleted node class is removed.
     let disks = json!({"spec": {"blockDeviceMappings": [{"deviceName": "/dev/xvda", "ebs": {"volumeSize": "20Gi"}}]}});
     world.patch_class("no-volume", disks).await;
     world.until("no-volume", "Ready", "True").await;
@@ -443,7 +444,7 @@ async fn ready_class_stays_ready_with_message_while_aws_fails() {
     assert_eq!(world.said("default", "Ready").await.expect("a condition").status, "True");
     let after = world.class("default").await.status.expect("a status");
     assert_eq!((after.subnets, after.security_groups), (before.subnets, before.security_groups));
-    // A new spec is not covered by the earlier status.
+    // Conditions that were observed for the earlier spec do not apply to the new one.
     world.patch_class("default", json!({"spec": {"subnetSelectorTerms": [{"id": "subnet-a"}]}})).await;
     world.until("default", "SubnetsReady", "Unknown").await;
     world.aws.fail_always(Call::DescribeSubnets, None);
@@ -468,7 +469,8 @@ async fn failures_are_retried_with_increasing_back_off() {
     world.aws.fail_always(Call::DescribeSubnets, Some(denied()));
     world.create_class("default", json!({})).await;
     world.pass(Duration::from_secs(30)).await;
-    // Reconciles take place after 0, 1, 3, 7 and 15 seconds, and once more after the class's own first write.
+    // Reconciles take place after 0, 1, 3, 7 and 15 seconds; one more is caused by the first write to the node class
+    // itself.
     let soon = world.aws.count(Call::DescribeSubnets);
     assert!((4..=8).contains(&soon), "{soon}");
     world.aws.forget_calls();
@@ -485,7 +487,8 @@ async fn throttled_dry_run_changes_nothing_and_is_retried() {
     world.aws.fail_next(Call::RunInstances, vec![busy; 8]);
     world.create_class("default", json!({})).await;
     world.until("default", "Ready", "True").await;
-    // The call was throttled twice and then succeeded; the dry run was tried in every subnet until one was allowed.
+    // The call was throttled twice before it succeeded. The dry run was tried in one subnet after another until one was
+    // allowed.
     assert!(world.aws.count(Call::CreateFleet) >= 3);
     assert_eq!(world.aws.count(Call::CreateInstanceProfile), 1);
 }

@@ -80,7 +80,7 @@ async fn claims_of_older_hash_versions_are_migrated_with_class() {
 
 #[tokio::test(start_paused = true)]
 async fn settings_outside_older_hash_version_cause_drift() {
-    // Columns: kubelet settings of a class with the annotations of an upstream release, the changed settings, and the
+    // Columns: kubelet settings of a node class that has the annotations of an upstream release, its new settings,
     // expected hash version.
     let table = [
         (json!({"maxPods": 20}), json!({"featureGates": {"X": true}}), "v6"),
@@ -107,7 +107,7 @@ async fn settings_outside_older_hash_version_cause_drift() {
         let (version, hash) = stamped(&world, "default").await;
         assert_eq!(version, expected, "{before} {after}");
         assert_ne!(hash, launched_with, "{before} {after}");
-        // The hash has the same version and another value, so the NodeClaim is drifted.
+        // The hash version is the same, but the hash differs, so the NodeClaim is drifted.
         assert_eq!(on_claim(&world, "running").await, json!([version, launched_with]), "{before} {after}");
     }
 }

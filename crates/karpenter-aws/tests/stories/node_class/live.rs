@@ -27,7 +27,7 @@ async fn class_becomes_ready_with_real_provider() {
     let mut images: Vec<&str> = status.amis.iter().map(|image| image.id.as_str()).collect();
     images.sort_unstable();
     assert_eq!(images, ["ami-arm64standard", "ami-x8664neuron", "ami-x8664nvidia", "ami-x8664standard"]);
-    // The template of the dry run belongs to this class and to no NodePool.
+    // The dry run's launch template has the tags of this node class and an empty NodePool tag.
     let made = world.aws.world(|cloud| cloud.created_templates.clone());
     assert_eq!(made.len(), 1);
     assert!(["ami-arm64standard", "ami-x8664standard"].contains(&made[0].data.image_id.as_str()));
@@ -43,7 +43,7 @@ async fn provider_errors_become_conditions() {
     let on = AwsFeatureGates { node_class_cel: true };
     let nothing: Option<(Call, AwsError)> = None;
     let alias = |alias: &str| json!({"amiSelectorTerms": [{"alias": alias}]});
-    // Columns: case, feature gates, a call that fails, the class, condition, status, reason, part of the message.
+    // Columns: case, feature gates, failing call, node class, condition type, status, reason, part of the message.
     let table = [
         (
             "an alias that is over",
@@ -171,7 +171,7 @@ fn reference() -> Value {
     json!({"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"})
 }
 
-/// Creates a NodePool, and a launched NodeClaim of it.
+/// Creates a NodePool, and a NodeClaim of it that is launched.
 async fn launch(world: &World, provider: &AwsProvider, capacity_type: &str) -> NodeClaim {
     let pool = json!({
         "metadata": {"name": "general"},
@@ -205,7 +205,7 @@ async fn launch(world: &World, provider: &AwsProvider, capacity_type: &str) -> N
 #[tokio::test(start_paused = true)]
 async fn instance_drifts_with_changes_of_class() {
     type Change = fn(&World) -> Value;
-    // Columns: case, changes in AWS and of the class, the expected reason.
+    // Columns: case, changes in AWS and of the node class, expected drift reason.
     let table: [(&str, Change, Option<&str>); 8] = [
         ("nothing", |_| json!({}), None),
         ("another field of the spec", |_| json!({"userData": "echo"}), Some("NodeClassDrift")),
@@ -312,7 +312,7 @@ fn group(id: &str) -> PlacementGroup {
 async fn reserved_instance_drifts_if_class_drops_reservation() {
     let own = json!({"capacityReservationSelectorTerms": [{"id": "cr-1"}]});
     let other = json!({"capacityReservationSelectorTerms": [{"id": "cr-2"}]});
-    // Columns: case, whether EC2 still reports the instance as reserved, the class afterwards, the expected reason.
+    // Columns: case, whether EC2 still reports the instance as reserved, the changed node class, expected drift reason.
     let table = [
         ("its own reservation", true, &own, None),
         ("another reservation", true, &other, Some("CapacityReservationDrift")),
@@ -362,7 +362,7 @@ async fn instance_drifts_if_placement_group_was_replaced() {
         "pg-1"
     );
     assert_eq!(provider.drift_reason(&claim).await, Ok(None));
-    // Drift is unknown while EC2 does not respond.
+    // While EC2 does not respond, drift cannot be decided.
     world.aws.fail_always(Call::DescribePlacementGroups, Some(AwsError::unreachable("down")));
     world.pass(2 * MINUTE).await;
     assert!(provider.drift_reason(&claim).await.is_err());
@@ -370,7 +370,7 @@ async fn instance_drifts_if_placement_group_was_replaced() {
     world.aws.world(|cloud| cloud.placement_groups = [("pg-2".to_owned(), group("pg-2"))].into());
     world.pass(2 * MINUTE).await;
     assert_eq!(provider.drift_reason(&claim).await, Ok(Some("PlacementGroupDrift".to_owned())));
-    // Placement groups are checked after subnets.
+    // Drift of placement groups is checked after drift of subnets.
     world.patch_class("default", json!({"spec": {"subnetSelectorTerms": [{"id": "subnet-b"}]}})).await;
     world.pass(6 * MINUTE).await;
     assert_eq!(provider.drift_reason(&claim).await, Ok(Some("SubnetDrift".to_owned())));

@@ -20,7 +20,7 @@ async fn role_with_path_gets_one_profile() {
     world.until("default", "Ready", "True").await;
     let name = profile_of(&world).await;
     assert_eq!(world.aws.world(|cloud| cloud.profiles[&name].roles.clone()), [ROLE]);
-    // An hour is long enough for the caches to expire.
+    // After an hour, all caches have expired.
     world.pass(60 * MINUTE).await;
     assert_eq!(profile_of(&world).await, name);
     assert_eq!(world.aws.count(Call::CreateInstanceProfile), 1);
@@ -48,7 +48,7 @@ async fn changed_role_gets_new_profile_and_both_are_kept() {
     assert!(protected.contains(&first) && protected.contains(&second), "{protected:?}");
     world.pass(61 * MINUTE).await;
     assert!(world.profiles.protected().is_empty());
-    // After the role is changed back, the existing profile of that role is used again.
+    // After the role was changed back, the node class uses the earlier profile again.
     world.patch_class("default", json!({"spec": {"role": ROLE}})).await;
     world.pass(Duration::from_secs(10)).await;
     assert_eq!(profile_of(&world).await, first);
@@ -83,7 +83,7 @@ async fn upstream_profiles_are_kept() {
     world.aws.fail_always(Call::CreateInstanceProfile, Some(AwsError::new("AccessDenied", "no")));
     world.create_class("default", json!({})).await;
     world.until("default", "InstanceProfileReady", "Unknown").await;
-    // The class has the state that an upstream release leaves.
+    // The node class is in the state in which an upstream release leaves it.
     let kind = kube::core::GroupVersionKind::gvk("karpenter.k8s.aws", "v1", "EC2NodeClass");
     let resource = kube::core::ApiResource::from_gvk_with_plural(&kind, "ec2nodeclasses");
     let api: kube::Api<kube::api::DynamicObject> = kube::Api::all_with(world.client.clone(), &resource);
@@ -119,7 +119,7 @@ async fn missing_role_creates_no_profiles() {
 #[tokio::test(start_paused = true)]
 async fn lost_response_creates_no_second_profile() {
     let world = World::start().await;
-    // The call that adds the role returns an error although it succeeded, and the cleanup fails.
+    // The call that adds the role succeeds but returns an error, and deleting the profile fails.
     world.aws.fail_next(Call::AddRoleToInstanceProfile, [AwsError::unreachable("connection reset")]);
     world.aws.fail_next(Call::DeleteInstanceProfile, [AwsError::unreachable("connection reset")]);
     world.create_class("default", json!({})).await;

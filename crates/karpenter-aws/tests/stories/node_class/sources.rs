@@ -1,5 +1,5 @@
-//! A simple implementation of the other inputs of a class: AMIs and instance types come from a list, launch templates
-//! are created directly in EC2.
+//! A simple implementation of a node class's other inputs: AMIs and instance types come from a list, and launch
+//! templates are created in EC2 without a cache.
 
 use std::sync::{Arc, Mutex, PoisonError};
 

@@ -1,4 +1,4 @@
-//! An embedded API server, the AWS fake, and the nodeclass controllers, with a simulated clock.
+//! A test environment with an embedded API server, the AWS fake, the nodeclass controllers and a simulated clock.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -43,7 +43,7 @@ impl ServerClock for OnTokio {
     }
 }
 
-/// A cloud provider for tests in which nothing is launched.
+/// A cloud provider for tests that launch nothing.
 struct NoCloud;
 
 impl CloudProvider for NoCloud {
@@ -91,7 +91,7 @@ fn refused<'a, T: Send + 'a>() -> CloudFuture<'a, T> {
 
 type Prepare<'a> = Box<dyn FnOnce(&FakeAws) + 'a>;
 
-/// The assembled provider, and the function that prepares the fake for it.
+/// The completely built provider, and the function that prepares the fake for it.
 struct Live<'a> {
     gates: AwsFeatureGates,
     provider: Option<AwsProvider>,
@@ -117,12 +117,12 @@ impl World {
         Self::start_with(|_, _| {}).await
     }
 
-    /// Starts a test environment; `change` changes the default settings.
+    /// Starts a test environment; `change` modifies the default settings.
     pub(crate) async fn start_with(change: impl FnOnce(&mut Context, &mut ClassSettings)) -> Self {
         Self::start_on(change, None).await
     }
 
-    /// Like [`Self::start_with`], with the assembled provider and the AWS fake after `prepare`.
+    /// Like [`Self::start_with`], but with the completely built provider; `prepare` sets up the AWS fake first.
     pub(crate) async fn start_live(
         gates: AwsFeatureGates,
         prepare: impl FnOnce(&FakeAws),
@@ -185,7 +185,7 @@ impl World {
         Self { client, aws, sources: plain, profiles, shutdown }
     }
 
-    /// Creates a class with a role; `changes` are merged into its spec.
+    /// Creates a node class with a role; `changes` are merged into its spec.
     pub(crate) async fn create_class(&self, name: &str, changes: Value) {
         self.create_class_with(json!({"name": name}), changes).await;
     }
@@ -262,7 +262,7 @@ impl World {
         karpenter_aws::node_class::read(&object).expect("a class that can be read")
     }
 
-    /// Waits until a condition of the class has this status; returns the condition.
+    /// Waits until a condition of the node class has the given status; returns the condition.
     pub(crate) async fn until(&self, name: &str, condition: &str, status: &str) -> Said {
         let mut last = None;
         for _ in 0..600 {
@@ -276,7 +276,7 @@ impl World {
         panic!("{condition} of {name} did not become {status}: {last:?}");
     }
 
-    /// A condition of the class.
+    /// A condition of the node class.
     pub(crate) async fn said(&self, name: &str, condition: &str) -> Option<Said> {
         let object = self.object(name).await?;
         let conditions = object.data.pointer("/status/conditions")?.as_array()?.clone();
@@ -285,7 +285,7 @@ impl World {
         Some(Said { status: text("status"), reason: text("reason"), message: text("message") })
     }
 
-    /// The events about the class: reason and message, sorted.
+    /// The events about the node class: reason and message, sorted.
     pub(crate) async fn events(&self, name: &str) -> Vec<(String, String)> {
         let events: Api<Event> = Api::all(self.client.clone());
         let list = events.list(&ListParams::default()).await.expect("events");

@@ -35,7 +35,7 @@ async fn ten_pods_interruption_and_scale_down() {
     assert!(!machines.is_empty());
     let claims = world.claims().await;
     assert_eq!(claims.len(), machines.len());
-    // Every instance has its tags.
+    // The instance has all the tags that Karpenter sets.
     let tags = world.aws.world(|world| world.instances[&machines[0]].instance.tags.clone());
     for key in ["Name", "karpenter.sh/nodeclaim", "karpenter.sh/nodepool", "eks:eks-cluster-name"] {
         assert!(tags.contains_key(key), "{key}: {tags:?}");
@@ -58,7 +58,7 @@ async fn ten_pods_interruption_and_scale_down() {
         "time": world.clock.now(), "detail": detail,
     });
     world.aws.send_message(QUEUE, warning.to_string());
-    // All pods run elsewhere before EC2 terminates the instance, two minutes after its warning.
+    // All pods run on other nodes when EC2 terminates the instance, two minutes after its warning.
     world.pass(2 * MINUTE).await;
     assert_eq!(world.running_pods().await, 10);
     assert!(!world.machines().contains(&machines[0]));
@@ -67,7 +67,7 @@ async fn ten_pods_interruption_and_scale_down() {
     world.pass(10 * MINUTE).await;
     assert_eq!(world.machines(), Vec::<String>::new());
     assert!(world.claims().await.is_empty());
-    // Launch templates are deleted some time after their last use.
+    // Some time after their last use, launch templates are deleted.
     world.pass(5 * MINUTE).await;
     assert!(world.aws.world(|world| world.launch_templates.is_empty()));
 }
@@ -81,7 +81,7 @@ async fn instances_of_crashed_process_are_terminated() {
     world.pass(3 * MINUTE).await;
     let known = world.machines();
     world.stop_karpenter().await;
-    // An instance that is not recorded in its NodeClaim, as after a crash during the launch.
+    // The instance is not recorded in its NodeClaim, as after a crash during the launch.
     let lost = world.aws.world(|world| {
         let mut lost = world.instances[&known[0]].clone();
         lost.instance.id = world.next_id("i");
@@ -121,7 +121,7 @@ async fn throttling_does_not_prevent_start() {
     let mut world = World::start().await;
     world.stop_karpenter().await;
     let busy = || AwsError::new("ThrottlingException", "Rate exceeded");
-    // Columns: the call, and how often it is throttled. The endpoint of the cluster is read before its version.
+    // Columns: call, how often it is throttled. The cluster's endpoint is read before its version.
     for (call, refusals) in [
         (Call::CheckAccess, 3),
         (Call::DescribeCluster, 1),

@@ -1,4 +1,5 @@
-//! Tests of the v1alpha5 API on EC2: a Provisioner launches instances, and it and its AWSNodeTemplate get a status.
+//! Tests of the v1alpha5 API on EC2: a Provisioner launches instances, and the Provisioner and its AWSNodeTemplate get
+//! a status.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Tests that the exported metrics equal the tables of docs/metrics.md: names, types and labels.
+//! Tests that exported metrics have the names, types and labels that the tables in docs/metrics.md state.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -24,7 +24,7 @@ use super::world::{QUEUE, World};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// Controllers of upstream; `*` is the kind of an object.
+/// Names of upstream's controllers; `*` stands for the kind of an object.
 const CONTROLLERS: &str = "capacitybuffer capacityreservation.capacitytype capacityreservation.expiration \
     cloudprovider.metrics disruption disruption.queue eviction-queue instance.garbagecollection \
     instanceprofile.garbagecollection interruption interruption.instancestatus metrics.nodepool node.health \
@@ -36,14 +36,14 @@ const CONTROLLERS: &str = "capacitybuffer capacityreservation.capacitytype capac
     providers.instancetype.capacity providers.pricing providers.ssm.invalidation providers.version provisioner \
     static.deprovisioning static.provisioning zonalshift";
 
-/// Type and labels of a series.
+/// The type and the labels of a metric.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Series {
     kind: String,
     labels: BTreeSet<String>,
 }
 
-/// The rows of docs/metrics.md, and whether their series have more labels than these.
+/// The metrics in docs/metrics.md, each with whether it may have more labels than the row lists.
 fn documented() -> BTreeMap<String, (Series, bool)> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/metrics.md");
     let text = std::fs::read_to_string(path).expect("the page");
@@ -58,7 +58,7 @@ fn documented() -> BTreeMap<String, (Series, bool)> {
     text.lines().filter_map(row).collect()
 }
 
-/// Adds the series of a metrics page; series of one name must have the same labels.
+/// Adds the series of one metrics page; all series of a metric must have the same labels.
 fn read(page: &str, seen: &mut BTreeMap<String, Series>) {
     let mut current = (String::new(), String::new());
     for line in page.lines().filter(|line| !line.starts_with("# HELP ")) {
@@ -79,7 +79,7 @@ fn read(page: &str, seen: &mut BTreeMap<String, Series>) {
     }
 }
 
-/// Keeps objects terminating with a finalizer, so that their series exist.
+/// Gives objects a finalizer and deletes them, so that the series of terminating objects exist.
 async fn keep_deleting(world: &World) {
     let kept = |metadata: &mut Value| {
         metadata["name"] = json!("kept");
@@ -103,7 +103,7 @@ async fn keep_deleting(world: &World) {
     pools.delete("kept", &DeleteParams::default()).await.expect("deleted");
 }
 
-/// Counts requests, as the client of a process does; the client of this test has no socket.
+/// Counts requests, as the HTTP client of a process does. The client of this test has no socket and counts none.
 async fn count_requests(world: &World) {
     let metrics = ClientMetrics::new(&Uri::from_static("https://10.0.0.1"));
     metrics.register(world.context().metrics.registry());
@@ -124,7 +124,7 @@ async fn metrics_equal_documentation() {
     assert!(page.contains("_instance_type_cpu_cores{"), "{page}");
     assert!(!page.contains("_offering_"), "so many series are off by default");
     // Causes an event for every series: an insufficient capacity error, an unhealthy instance whose termination fails,
-    // a warning, a call.
+    // a warning, and an AWS call.
     world.aws.world(|cloud| cloud.is_spot_role_missing = true);
     daemon(&world).await;
     world.inflate(1).await;
@@ -166,8 +166,8 @@ async fn metrics_equal_documentation() {
     assert_eq!(differences(&seen), Vec::<String>::new());
 }
 
-/// Begins a plan with a pending pod: plans take no simulated time, so the series of a plan in progress would not be
-/// exported.
+/// Starts a planning run with a pending pod. Planning takes no simulated time, so the series of a run in progress would
+/// not be exported otherwise.
 async fn begin_plan(world: &World) {
     let pods: Api<Pod> = Api::namespaced(world.client.clone(), "default");
     let containers = json!([{"name": "main", "image": "pause"}]);
@@ -182,7 +182,7 @@ async fn begin_plan(world: &World) {
     context.metrics.plans.begin("provisioner", 1, now);
 }
 
-/// Deletes a CapacityBuffer that a finalizer keeps terminating.
+/// Deletes a CapacityBuffer that has a finalizer, so that it stays terminating.
 async fn delete_buffer(world: &World) {
     let template = json!({"metadata": {"name": "shape"}, "template": {"spec": {
         "containers": [{"name": "main", "image": "pause", "resources": {"requests": {"cpu": "1"}}}],
@@ -202,7 +202,7 @@ async fn delete_buffer(world: &World) {
     buffers.delete("kept", &DeleteParams::default()).await.expect("deleted");
 }
 
-/// Creates a DaemonSet, so that there is one pod on every node.
+/// Creates a DaemonSet, so that every node has a pod.
 async fn daemon(world: &World) {
     let amounts = json!({"requests": {"cpu": "10m"}, "limits": {"cpu": "20m"}});
     let daemon = json!({"metadata": {"name": "agent"}, "spec": {
@@ -217,7 +217,7 @@ async fn daemon(world: &World) {
     daemons.create(&PostParams::default(), &daemon).await.expect("created");
 }
 
-/// Reads the metrics this many times, with this many seconds in between.
+/// Reads the metrics page `times` times, waiting for some seconds in between.
 async fn watch(world: &World, seen: &mut BTreeMap<String, Series>, times: usize, seconds: u64) {
     for _ in 0..times {
         world.pass(Duration::from_secs(seconds)).await;
@@ -238,7 +238,7 @@ fn sick(machine: &str) -> InstanceStatus {
     }
 }
 
-/// The series that are only exported or only documented.
+/// The metrics that are exported but not documented, or documented but not exported.
 fn differences(seen: &BTreeMap<String, Series>) -> Vec<String> {
     let documented = documented();
     let mut found = Vec::new();
@@ -258,7 +258,7 @@ fn differences(seen: &BTreeMap<String, Series>) -> Vec<String> {
     found
 }
 
-/// Checks that controller names are upstream's, except for those that the documentation marks as ours.
+/// Checks that the names of controllers are upstream's, except those that the documentation marks as ours.
 fn check_controllers(page: &str) {
     let ours = ["pod.nomination", "nodeoverlay.prices", "launchtemplate.garbagecollection"];
     let known: BTreeSet<&str> = CONTROLLERS.split_whitespace().chain(ours).collect();
@@ -271,7 +271,7 @@ fn check_controllers(page: &str) {
     assert!(running.len() > 25, "{running:?}");
     let unknown: Vec<_> = running.difference(&known).collect();
     assert!(unknown.is_empty(), "{unknown:?}");
-    // Series of cloud provider calls have the calling controller as a label.
+    // A series of cloud provider calls has the controller that makes the call as a label.
     let nameless = "karpenter_cloudprovider_duration_seconds_count{controller=\"\"";
     assert!(!page.contains(nameless), "{:?}", page.lines().find(|line| line.starts_with(nameless)));
 }

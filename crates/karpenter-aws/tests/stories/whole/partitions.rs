@@ -1,4 +1,4 @@
-//! Tests that nodes in a partition placement group are registered only once EC2 has returned their partition.
+//! Tests that a node in a partition placement group is registered only after EC2 returned its partition.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use super::world::World;
 const MINUTE: Duration = Duration::from_secs(60);
 const PARTITION: &str = labels::AWS_PLACEMENT_GROUP_PARTITION;
 
-/// Status and reason of the condition Registered.
+/// The status and the reason of the condition Registered.
 fn registered(claim: &NodeClaim) -> (String, String, String) {
     let conditions = claim.status.iter().flat_map(|status| &status.conditions);
     let mut found = conditions.filter(|condition| condition.type_ == "Registered");
@@ -61,7 +61,7 @@ async fn node_is_registered_with_partition_of_ec2() {
     assert_eq!(world.running_pods().await, 0);
 
     world.aws.world(|cloud| cloud.are_partitions_hidden = false);
-    // At no time may there be a registered node without its partition.
+    // There must never be a registered node without its partition.
     for _ in 0..600 {
         world.clock.sleep(Duration::from_millis(50)).await;
         let node = world.nodes().await.remove(0);

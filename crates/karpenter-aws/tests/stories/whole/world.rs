@@ -1,4 +1,4 @@
-//! An embedded cluster, the AWS fake with booting instances, and Karpenter as in the binary.
+//! A test environment with an embedded cluster, the AWS fake with instances that boot, and Karpenter as in the binary.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -43,7 +43,7 @@ pub(crate) struct World {
     pub(crate) client: Client,
     pub(crate) clock: Clock,
     pub(crate) aws: Arc<FakeAws>,
-    /// The metrics that the SDK client would record.
+    /// The metrics of AWS calls, which the SDK client would record.
     pub(crate) calls: CallMetrics,
     operator: Option<Operator>,
     _cluster: Cluster,
@@ -74,7 +74,7 @@ impl World {
         self.assemble_with(AwsOptions::default()).await
     }
 
-    /// `options` are all options that do not depend on this cluster.
+    /// `options` are the options of the provider, except those that depend on this cluster.
     pub(crate) async fn assemble_with(&self, options: AwsOptions) -> Result<Assembly, StartError> {
         let options = AwsOptions {
             cluster_name: "cluster".to_owned(),
@@ -114,7 +114,7 @@ impl World {
         self.operator = Some(operator);
     }
 
-    /// Also serves the v1alpha5 API; its CustomResourceDefinitions must be installed.
+    /// Serves the v1alpha5 API as well; its CustomResourceDefinitions must be installed.
     pub(crate) async fn serve_legacy(&mut self) {
         let options = karpenter_legacy::Options {
             default_instance_profile: Some("nodes".to_owned()),
@@ -141,12 +141,12 @@ impl World {
         String::from_utf8(pages("/metrics", "").body).expect("text")
     }
 
-    /// Creates a node class and a NodePool as in the getting-started guide.
+    /// Creates the node class and the NodePool of the getting-started guide.
     pub(crate) async fn introduce(&self) {
         self.introduce_with(json!({})).await;
     }
 
-    /// `spec` is merged into the spec of the node class.
+    /// Like `introduce`, but `spec` is merged into the spec of the node class.
     pub(crate) async fn introduce_with(&self, spec: Value) {
         let kind = GroupVersionKind::gvk(labels::AWS_GROUP, "v1", "EC2NodeClass");
         let classes: Api<DynamicObject> =
@@ -206,7 +206,7 @@ impl World {
         api.patch("inflate", &PatchParams::apply("test").force(), &patch).await.expect("applied");
     }
 
-    /// Advances the simulated clock. Instances that are running boot, and their nodes are deleted when they terminate.
+    /// Advances the simulated clock. Running instances boot; when they terminate, their nodes are deleted.
     pub(crate) async fn pass(&self, time: Duration) {
         let end = self.clock.now().checked_add(time).expect("a time");
         while self.clock.now() < end {
@@ -282,7 +282,7 @@ impl World {
         api.list(&ListParams::default()).await.expect("claims").items
     }
 
-    /// Instances that are not terminating.
+    /// The ids of instances that are not terminating.
     pub(crate) fn machines(&self) -> Vec<String> {
         self.aws.world(|world| {
             let alive = |id: &&String| !world.instances[*id].instance.state.is_terminating();

@@ -23,7 +23,7 @@ async fn denied_zonal_shift_read_is_retried() {
     world.stop_karpenter().await;
     let denied = AwsError::new("AccessDeniedException", "not authorized to perform: GetManagedResource");
     world.aws.fail_always(Call::GetManagedResource, Some(denied));
-    // ARC shifts traffic away from all zones but the first.
+    // ARC shifts traffic away from all zones except the first one.
     world.aws.world(|world| {
         let zones: BTreeSet<String> =
             world.subnets.values().filter_map(|subnet| subnet.zone_id.clone()).collect();

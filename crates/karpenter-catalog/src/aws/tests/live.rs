@@ -1,5 +1,5 @@
-//! Tests of the catalog functions with live data: prices, insufficient capacity, reservations, placement groups and
-//! memory as the AWS provider has them.
+//! Tests of the catalog functions with live data, as the AWS provider has it: prices, insufficient capacity,
+//! reservations, placement groups and memory.
 
 use std::collections::BTreeSet;
 
@@ -7,14 +7,14 @@ use karpenter_model::instance_type::Offering;
 
 use super::*;
 
-/// A market whose data is in plain maps.
+/// A [`Market`] whose data is in plain maps.
 #[derive(Default, Clone)]
 struct LiveMarket {
     offered: BTreeSet<(String, String)>,
     on_demand: BTreeMap<String, f64>,
     spot: BTreeMap<(String, String), f64>,
     configured: BTreeMap<String, f64>,
-    /// Offerings without capacity: type, zone, capacity type and partition; `None` means all partitions.
+    /// Pools with insufficient capacity: type, zone, capacity type and partition; `None` stands for all partitions.
     short: Vec<(&'static str, &'static str, &'static str, Option<u32>)>,
     shifted: BTreeSet<&'static str>,
     left: BTreeMap<&'static str, u32>,
@@ -57,7 +57,7 @@ fn zones() -> Vec<AwsZone> {
         .into()
 }
 
-/// The market has m5.large in two zones: 0.1 on-demand, 0.03 and 0.04 as spot.
+/// A market with m5.large in two zones: 0.1 an hour on-demand, and 0.03 and 0.04 as spot.
 fn live_market() -> LiveMarket {
     let pair = |name: &str, zone: &str| (name.to_owned(), zone.to_owned());
     let mut live_market = LiveMarket::default();
@@ -77,7 +77,7 @@ fn m5() -> &'static TypeInfo {
     catalog().find("m5.large").expect("known")
 }
 
-/// One line per offering: "zone-letter capacity-type/partition/reservation price availability".
+/// One line per offering: zone letter, capacity type, partition, reservation, price and availability.
 fn formatted(offerings: &[Offering]) -> Vec<String> {
     let single = |offering: &Offering, key: &str| -> String {
         let requirement = offering.requirements.get(key);
@@ -143,7 +143,7 @@ fn live_data_gives_the_result_of_the_embedded_catalog() {
                 }
             }
         }
-        // Clears the properties that EC2's API does not return; the embedded tables complete them.
+        // Clears the properties that EC2's API does not return; `complete` must set them from the embedded tables.
         let live = catalog.types().iter().map(|info| {
             let mut live = TypeInfo { vpc_limits: None, network_bandwidth_mbps: None, ..info.clone() };
             catalog.complete(&mut live);
@@ -250,7 +250,7 @@ fn reserved_offerings_have_a_price_near_zero() {
     let shifted = resolve(m5(), &class, &market);
     assert!(shifted.offerings.iter().filter(|one| one.is_reserved()).all(|one| !one.available));
 
-    // Reserved capacity is already paid for, so it is available even without a price.
+    // Reserved capacity is already paid for, so its offering is available even without a price.
     market = LiveMarket { left: market.left, offered: live_market().offered, ..LiveMarket::default() };
     let unpriced = resolve(m5(), &class, &market);
     let formatted = formatted(&unpriced.offerings);
@@ -368,7 +368,7 @@ fn discovered_memory_replaces_computed_memory() {
     let (seen, computed) = (resolve(m5(), &class, &market), resolve(m5(), &class, &live_market()));
     assert_eq!(seen.capacity.get(MEMORY), 7_900_000_000);
     assert_eq!(computed.capacity.get(MEMORY), 7577 * MIB);
-    // The eviction threshold is a share of the computed size in both cases.
+    // In both cases, the eviction threshold is a share of the computed memory, not of the discovered memory.
     assert_eq!(seen.overhead, computed.overhead);
 }
 
@@ -397,13 +397,13 @@ fn tables_complete_what_ec2_does_not_return() {
         catalog().complete(&mut info);
         (info.network_bandwidth_mbps, info.vpc_limits.map(|limits| limits.branch_interfaces))
     };
-    // The instance types are: in the listing; in the supplements; newer than both; in the listing, but documented only
-    // with a word.
+    // The types are, in this order: in the listing; in the supplements; newer than both; in the listing, with a
+    // bandwidth that is documented only as a word.
     assert_eq!(complete("m5.large"), (Some(750), Some(9)));
     assert_eq!(complete("g4ad.xlarge"), (Some(2000), Some(12)));
     assert_eq!(complete("m99.large"), (Some(3000), None));
-    // The first type is newer than the VPC limits of the provider's last release; the second is newer than its
-    // bandwidths too.
+    // The first type is newer than the VPC limits in the provider's last release; the second is newer than the
+    // bandwidths there as well.
     assert_eq!(complete("c9g.large"), (Some(1000), Some(9)));
     assert_eq!(complete("r9gd.large"), (None, Some(9)));
     assert!(catalog().knows("m5.large") && catalog().knows("g4ad.xlarge") && catalog().knows("r9gd.large"));

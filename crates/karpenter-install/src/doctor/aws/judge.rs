@@ -1,4 +1,4 @@
-//! Findings about an AWS account. Pure functions.
+//! Evaluates what was read from an AWS account. The functions are pure.
 
 use karpenter_aws::api::{AwsError, ErrorKind};
 
@@ -19,7 +19,7 @@ pub fn findings(facts: &AwsFacts) -> Vec<Finding> {
     all.push(queue(facts));
     facts.classes.iter().for_each(|class| all.extend(of_class(class, &facts.options.cluster_name)));
     if facts.wants_spot {
-        // The user's credentials do not allow reading IAM roles, so this check is skipped.
+        // The user may not read IAM roles, so this check is skipped.
         all.push(Finding::ok(
             "spot-role",
             "NodePools allow spot capacity, which needs the account's role AWSServiceRoleForEC2Spot; check it at \
@@ -41,7 +41,7 @@ fn credentials(error: &AwsError) -> String {
     }
 }
 
-/// The fix for a failed call.
+/// How to fix a failed AWS call.
 fn allowed(error: &AwsError, action: &str, otherwise: &str) -> String {
     match error.is_unauthorized() {
         true => format!("the role lacks {action}: karpenter bootstrap aws prints all policies"),
@@ -159,7 +159,7 @@ fn of_class(class: &ClassFacts, cluster: &str) -> Vec<Finding> {
     all
 }
 
-/// The finding that security groups and subnets are not in one VPC.
+/// The finding that the security groups and subnets of a class are in different VPCs.
 fn foreign_vpc(name: &str, class: &ClassFacts) -> Option<Finding> {
     let subnets = class.subnets.as_ref().ok()?;
     let groups = class.security_groups.as_ref().ok()?;

@@ -1,15 +1,15 @@
-//! Compares the schema that a cluster serves with that of this program. Descriptions and fields that API servers omit
-//! are ignored.
+//! Compares the schema that a cluster serves with the one in this program. Descriptions, and fields that API servers
+//! omit, are ignored.
 
 use std::collections::BTreeSet;
 
 use karpenter_api::crds::Crd;
 use serde_json::{Map, Value};
 
-/// The maximum number of fields that a message names.
+/// How many fields a message names at most.
 const NAMED_MAX: usize = 3;
 
-/// A description of the difference between a served version and ours, if any.
+/// How a served version differs from the one in this program; `None` if it does not.
 pub(super) fn difference(version: &Value, crd: &Crd) -> Option<String> {
     let served = normalized(version.pointer("/schema/openAPIV3Schema")?);
     let definition: Value = serde_saphyr::from_str(crd.yaml).ok()?;
@@ -35,7 +35,7 @@ pub(super) fn difference(version: &Value, crd: &Crd) -> Option<String> {
     })
 }
 
-/// Paths of all fields, such as `spec.template.spec.taints[].key`.
+/// The paths of all fields in a schema, such as `spec.template.spec.taints[].key`.
 fn fields(schema: &Value) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     collect(schema, "", &mut found);
@@ -55,7 +55,7 @@ fn collect(schema: &Value, path: &str, found: &mut BTreeSet<String>) {
     }
 }
 
-/// The schema without descriptions and empty values, with normalized numbers and sorted sets.
+/// The schema without descriptions and empty values; numbers are normalized, and sets are sorted.
 fn normalized(schema: &Value) -> Value {
     reduced(schema, false)
 }
@@ -64,7 +64,8 @@ fn is_description(keyword: &str) -> bool {
     matches!(keyword, "description" | "message")
 }
 
-/// Removes descriptions and empty values. `is_map`: the keys are names of fields and not schema keywords.
+/// Removes descriptions and empty values. `is_map` states that the keys are names of fields, not keywords of the
+/// schema.
 fn reduced(value: &Value, is_map: bool) -> Value {
     let says_nothing = |value: &Value| match value {
         Value::Null | Value::Bool(false) => true,
@@ -78,7 +79,7 @@ fn reduced(value: &Value, is_map: bool) -> Value {
             let kept = entries.iter().filter(|(key, _)| is_map || !is_description(key)).filter_map(
                 |(key, value)| {
                     let value = match (is_map, key.as_str()) {
-                        // The value of a field is data, not a schema.
+                        // The value of this keyword is data, not a schema.
                         (false, "default" | "example") => normalized_numbers(value),
                         (false, "enum" | "required") => sorted(value),
                         (false, "properties") => reduced(value, true),
@@ -100,7 +101,7 @@ fn sorted(value: &Value) -> Value {
     items.into()
 }
 
-/// API servers write 1 for 1.0.
+/// Writes 1.0 as 1, as API servers do.
 fn normalized_numbers(value: &Value) -> Value {
     match value {
         Value::Number(number) => number.as_f64().map_or_else(|| value.clone(), Value::from),

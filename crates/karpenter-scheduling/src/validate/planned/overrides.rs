@@ -1,5 +1,5 @@
-//! Instance types whose offerings differ in size. Only offerings with enough capacity count, because a launch
-//! uses one of them.
+//! Checks instance types whose offerings differ in capacity. Only offerings with enough capacity count, because a
+//! launch uses one of them.
 
 use karpenter_model::plan::PlannedNode;
 
@@ -7,7 +7,8 @@ use super::super::claim_groups::{ClaimGroup, OptionStatus};
 use super::{Amounts, Checker, amounts};
 
 impl Checker<'_, '_> {
-    /// Whether a node of an offering can hold the summed pods and the DaemonSet pods of the type.
+    /// Whether a node of an offering can hold the pods' total requests plus those of the instance type's DaemonSet
+    /// pods.
     fn offering_holds(
         &self,
         pool: usize,
@@ -39,8 +40,8 @@ impl Checker<'_, '_> {
         holding.map(|offering| of_type[*offering].price_per_hour).min_by(f64::total_cmp)
     }
 
-    /// The allocatable of an option whose offerings differ in size. For the chosen type it is that of the planned
-    /// offering, otherwise that of the first offering with enough capacity.
+    /// The allocatable resources of an option whose offerings differ in capacity: for the chosen instance type, those
+    /// of the planned offering; for others, those of the first offering with enough capacity.
     pub(super) fn best_capacity(
         &self,
         node: &PlannedNode,

@@ -1,8 +1,8 @@
-//! Required anti-affinity: no pod may share a domain with a pod that its own terms, or the terms of the other
-//! pod, exclude.
+//! Required anti-affinity: no pod may share a domain with a pod that either its own terms or the terms of the other pod
+//! exclude.
 //!
-//! Whichever of the two is bound second is rejected, so the order does not matter. Pairs of pods that are
-//! both bound already are not caused by the plan.
+//! Whichever of two such pods is bound second is rejected, so the order does not matter. Pairs of pods that are both
+//! already bound are not reported, because the plan did not cause them.
 
 use std::collections::BTreeMap;
 
@@ -24,9 +24,9 @@ struct Tally {
     holders_bound: u64,
     matches_planned: u64,
     matches_bound: u64,
-    /// The number of planned pods that have the term and match it themselves.
+    /// The number of planned pods that state the term and are selected by it.
     selves_planned: u64,
-    /// A planned pod as an example for the message: its site, and its position among the pods of the site.
+    /// A planned pod as the example in the message: its site (node), and its position among the pods of the site.
     example: Option<(usize, usize)>,
 }
 

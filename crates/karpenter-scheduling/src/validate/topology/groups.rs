@@ -1,5 +1,5 @@
-//! Distinct spread constraints and lists of affinity terms, and the classes that state them or that they
-//! count.
+//! Distinct spread constraints and distinct lists of affinity terms, with the classes of pods that state them or that
+//! they count.
 
 use std::sync::Arc;
 
@@ -15,7 +15,8 @@ use super::super::violation::Violation;
 use super::anti_affinity::term_matches;
 use super::sites::Sites;
 
-/// The properties that determine how a spread constraint counts; constraints with equal properties share their counts.
+/// The properties that determine which pods and nodes a spread constraint counts; constraints with equal properties
+/// share their counts.
 #[derive(PartialEq, Eq, Hash)]
 struct SpreadIdentity<'a> {
     key: &'a str,
@@ -25,7 +26,7 @@ struct SpreadIdentity<'a> {
     namespace: &'a str,
     affinity: Option<(&'a Requirements, &'a [Requirements])>,
     tolerations: Option<&'a [Toleration]>,
-    /// A node counts only if it has the labels of all hard spreads of the pod.
+    /// The label keys of all hard spreads of the pod. A spread counts only nodes that have all of these labels.
     hard_keys: Vec<usize>,
 }
 
@@ -34,26 +35,26 @@ pub(super) struct SpreadGroup {
     pub(super) max_skew: u32,
     /// Whether the minimum is 0 because fewer domains exist than `minDomains` requires.
     pub(super) floor_is_zero: bool,
-    /// By site: whether its pods are counted and its domain is part of the minimum.
+    /// For each site (node): whether the spread counts its pods and includes its domain in the minimum.
     pub(super) eligible: Vec<bool>,
     pub(super) eligible_domains: Vec<bool>,
-    /// The number of matching bound pods per domain.
+    /// For each domain: the number of bound pods that the spread selects.
     pub(super) initial: Vec<u32>,
-    /// Per domain of the hostname key, the maximum number of matching pods: `maxSkew` or the share of all of
-    /// them. Empty for other keys.
+    /// For each hostname: the maximum number of selected pods, which is `maxSkew` or the spread share of all selected
+    /// pods. Empty for other topology keys.
     pub(super) limits: Vec<u32>,
 }
 
-/// All required affinity terms of a pod: another pod counts only if it matches all of them.
+/// All required affinity terms of a pod. The affinity is met only by pods that match all of the terms.
 pub(super) struct AffinityGroup {
     pub(super) keys: Vec<usize>,
-    /// The number of matching bound pods per term and domain.
+    /// For each term and domain: the number of bound pods that match.
     pub(super) initial: Vec<Vec<u32>>,
 }
 
 #[derive(Default, Clone)]
 pub(super) struct ClassTopology {
-    /// Spread groups that the class must satisfy, and whether they count its own pods.
+    /// The spread groups that pods of the class must satisfy, each with whether it counts these pods.
     pub(super) spreads: Vec<(usize, bool)>,
     pub(super) affinity: Option<(usize, bool)>,
     pub(super) counted_by_spread: Vec<usize>,
@@ -77,7 +78,8 @@ pub(super) struct Groups {
 }
 
 impl Groups {
-    /// Also reports pods on nodes that lack a topology label or leave the domain of a spread undecided.
+    /// Builds the groups. Also reports pods on nodes that lack the topology label, or that leave the domain of a spread
+    /// undecided.
     pub(super) fn build(contents: &Contents<'_>, sites: &Sites<'_>, violations: &mut Vec<Violation>) -> Self {
         let mut is_planned = vec![false; contents.classes.len()];
         for share in sites.shares.iter().flat_map(|shares| shares.iter()) {
@@ -134,7 +136,7 @@ impl Groups {
     }
 }
 
-/// Counts the bound and planned pods of each hostname spread, and computes the limit of every node from them.
+/// For each hostname spread: counts its bound and planned pods, and computes the limit of every node from their number.
 fn limit_hosts(spreads: &mut [SpreadGroup], classes: &[ClassTopology], sites: &Sites<'_>) {
     let sum = |counts: &[u32]| counts.iter().map(|count| u64::from(*count)).sum::<u64>();
     let mut counted: Vec<u64> = spreads.iter().map(|group| sum(&group.initial)).collect();

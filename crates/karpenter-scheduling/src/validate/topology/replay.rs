@@ -1,10 +1,10 @@
-//! Searches an order in which kube-scheduler would accept every planned pod on its planned node.
+//! Searches for an order in which kube-scheduler would accept every planned pod on its planned node.
 //!
-//! Works on batches, one per class and node. As many pods of a batch as the rules allow are placed at once; the rest
-//! waits for the group that blocks it. Within one spread group, it is never worse to place every pod that may be
-//! placed, because the minimum only rises. Pods that no rule constrains but that a rule counts are placed only when a
-//! blocked batch needs them. Between groups the order can matter: the order of the plan is tried first, then several
-//! others; only if none works are the remaining pods reported. The order of the plan is checked like any other.
+//! The search works on batches: the pods of one class on one node. It places as many pods of a batch at once as the
+//! rules allow; the rest waits for the topology group that blocks it. Within one spread group, it is never worse to
+//! place every pod that may be placed, because the minimum only rises. Pods that no rule constrains but that a rule
+//! counts are placed only when a blocked batch needs them. If several groups interact, the order can matter. So the
+//! order stated in the plan is tried first, then several others; pods are reported only if no order places them.
 
 use std::collections::VecDeque;
 
@@ -17,7 +17,7 @@ use super::super::violation::Violation;
 use super::groups::{Groups, SpreadGroup};
 use super::sites::Sites;
 
-/// Pods of one class on one site.
+/// The pods of one class on one site (node).
 struct PodBatch<'a> {
     site: usize,
     share: &'a Share,
@@ -32,7 +32,7 @@ enum Order {
     UnboundFirst,
 }
 
-/// A number of pods of a batch, next in the order of the plan.
+/// A number of pods of one batch that come next in the order stated in the plan.
 struct Step {
     batch: usize,
     count: u32,
@@ -74,8 +74,8 @@ pub(super) fn check(
     }
 }
 
-/// The order of the plan as batches, adjacent ones merged. Pods that are not where the order says (reported
-/// elsewhere) and pods that no rule constrains or counts are omitted.
+/// The order stated in the plan, as batches, with adjacent ones merged. Pods that are not where the order says are
+/// omitted (`order` reports them), as are pods that no rule constrains or counts.
 fn steps(problem: &Problem, plan: &Plan, contents: &Contents<'_>, batches: &[PodBatch<'_>]) -> Vec<Step> {
     if plan.order.is_empty() {
         return Vec::new();
@@ -101,9 +101,9 @@ fn steps(problem: &Problem, plan: &Plan, contents: &Contents<'_>, batches: &[Pod
 struct SpreadState {
     counts: Vec<u32>,
     minimum: u32,
-    /// The number of eligible domains with the minimum count.
+    /// The number of eligible domains whose count equals the minimum.
     at_minimum: u32,
-    /// The blocked batches, by domain.
+    /// For each domain: the blocked batches.
     waiting: Vec<VecDeque<usize>>,
 }
 
@@ -113,7 +113,7 @@ struct AffinityState {
     waiting: Vec<usize>,
 }
 
-/// The group that blocks a batch.
+/// The topology group that blocks a batch.
 #[derive(Clone, Copy)]
 enum Blocker {
     Spread(usize),
@@ -125,7 +125,7 @@ struct Replay<'r> {
     groups: &'r Groups,
     batches: &'r [PodBatch<'r>],
     left: Vec<u32>,
-    /// How many pods of each batch the order has reached that are not placed yet.
+    /// For each batch: how many of its pods the order has reached that are not placed yet.
     due: Vec<u32>,
     spreads: Vec<SpreadState>,
     affinities: Vec<AffinityState>,
@@ -204,8 +204,8 @@ impl<'r> Replay<'r> {
         bound.into_iter().for_each(|batch| self.enqueue(batch));
         loop {
             self.advance_ready();
-            // A blocked batch is queued again when its group changes. Other changes can unblock it too, so all blocked
-            // batches are checked.
+            // A blocked batch is queued again when its group changes. Changes of other groups can unblock it as well,
+            // so all blocked batches are checked.
             if self.retry_waiting() {
                 continue;
             }
@@ -219,8 +219,8 @@ impl<'r> Replay<'r> {
         }
     }
 
-    /// Follows the order of the plan. Pods that cannot be placed at their position in the order are placed as soon as
-    /// possible after it.
+    /// Follows the order stated in the plan. A pod that cannot be placed at its position is placed as soon as possible
+    /// after it.
     fn follow(&mut self, steps: &[Step]) {
         for Step { batch, count } in steps {
             let was_waiting = self.due[*batch] > 0;
@@ -246,7 +246,8 @@ impl<'r> Replay<'r> {
         }
     }
 
-    /// Places as many pods of the batch as possible now and queues the rest at the group that blocks them.
+    /// Places as many pods of the batch as the rules allow at this point, and queues the rest at the group that blocks
+    /// them.
     fn advance(&mut self, batch: usize) {
         while self.due[batch] > 0 {
             let (allowed, blocker) = self.allowance(batch);
@@ -269,8 +270,8 @@ impl<'r> Replay<'r> {
         self.wake_next(batch);
     }
 
-    /// If the skew still allows pods after this batch, because it is complete or blocked by another group, the next
-    /// batch is queued.
+    /// Queues the next blocked batch if this batch is complete or blocked by another group and the skew still allows
+    /// pods.
     fn wake_next(&mut self, batch: usize) {
         let (groups, site) = (self.groups, self.batches[batch].site);
         for (group, _) in &groups.classes[self.batches[batch].share.class as usize].spreads {
@@ -284,7 +285,7 @@ impl<'r> Replay<'r> {
         }
     }
 
-    /// The number of pods of the batch that kube-scheduler would accept now, and what blocks the next one.
+    /// How many pods of the batch kube-scheduler would accept at this point, and what blocks the next one.
     fn allowance(&self, batch: usize) -> (u32, Option<Blocker>) {
         let site = self.batches[batch].site;
         let class = &self.groups.classes[self.batches[batch].share.class as usize];
@@ -301,7 +302,7 @@ impl<'r> Replay<'r> {
             let state = &self.affinities[group];
             for (term, key) in self.groups.affinities[group].keys.iter().enumerate() {
                 let Some(domain) = self.sites.domains[*key].of_site[site] else {
-                    // A node without the label is reported elsewhere.
+                    // A node without the topology label is reported in `groups`.
                     continue;
                 };
                 let is_met = state.counts[term][domain as usize] > 0 || (state.is_empty && matches_itself);
@@ -313,11 +314,11 @@ impl<'r> Replay<'r> {
         (allowed, blocker)
     }
 
-    /// The number of pods that fit under the skew at a site; `true` if their number is unlimited.
+    /// How many pods the skew allows on a site (node); the flag is `true` if their number is unlimited.
     fn spread_capacity(&self, group: usize, site: usize, counts_itself: bool) -> (u32, bool) {
         let (group, state) = (&self.groups.spreads[group], &self.spreads[group]);
         let Some(domain) = self.sites.domains[group.key].of_site[site] else {
-            // A node without the label is reported elsewhere.
+            // A node without the topology label is reported in `groups`.
             return (u32::MAX, true);
         };
         let limit = group.limits.get(domain as usize).copied().unwrap_or(u32::MAX);
@@ -375,7 +376,7 @@ impl<'r> Replay<'r> {
         }
     }
 
-    /// After the minimum rose, queues the first blocked batch of every domain with capacity.
+    /// Called after the minimum rose: queues the first blocked batch of every domain with capacity.
     fn wake_spread(&mut self, index: usize) {
         let group = &self.groups.spreads[index];
         for domain in 0..self.spreads[index].waiting.len() {
@@ -388,7 +389,7 @@ impl<'r> Replay<'r> {
         }
     }
 
-    /// Queues blocked batches that could be placed now; `false` if all of them are still blocked.
+    /// Queues blocked batches that can be placed at this point; returns `false` if all of them are still blocked.
     fn retry_waiting(&mut self) -> bool {
         let mut movable = Vec::new();
         let mut taken: Vec<VecDeque<usize>> = Vec::new();
@@ -415,7 +416,7 @@ impl<'r> Replay<'r> {
         any
     }
 
-    /// Places one unconstrained pod wherever a blocked batch needs one; `false` if there is no such pod.
+    /// For every blocked batch that needs it, places one unconstrained pod; returns `false` if there is no such pod.
     fn release_unbound(&mut self, unbound: &[usize]) -> bool {
         let mut released = false;
         for batch in unbound {
@@ -510,7 +511,8 @@ impl<'r> Replay<'r> {
         }
     }
 
-    /// If a claim leaves the key of an affinity undecided, every allowed domain must have matching pods.
+    /// If a NodeClaim leaves the topology key of an affinity undecided, every allowed domain must have matching pods;
+    /// reports those that have none.
     fn report_undecided_affinity(&self, contents: &Contents<'_>, violations: &mut Vec<Violation>) {
         for batch in self.batches {
             let class = &self.groups.classes[batch.share.class as usize];

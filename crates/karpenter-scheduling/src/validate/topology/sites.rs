@@ -1,4 +1,5 @@
-//! Treats existing and planned nodes uniformly as sites, with the domain of each for every key that a constraint names.
+//! Represents existing and planned nodes uniformly as sites, and records the domain of each site for every topology key
+//! that a constraint names.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,17 +18,17 @@ use super::super::existing::blocking_taint;
 use super::super::label_view::{ExistingView, Label, LabelView};
 use super::super::violation::Place;
 
-/// The domains of one key over all sites.
+/// The domain of every site (node) for one topology key.
 pub(super) struct KeyDomains {
     pub(super) names: Vec<Arc<str>>,
-    /// The domain of each site as planned.
+    /// For each site: its domain, for planned nodes that of the chosen offering.
     pub(super) of_site: Vec<Option<u32>>,
-    /// By site whose claim leaves the key undecided: every allowed domain.
+    /// For each site (node) whose NodeClaim leaves the key undecided: every allowed domain.
     pub(super) open: FxHashMap<usize, Vec<u32>>,
 }
 
 impl KeyDomains {
-    /// Every domain in which a site may be.
+    /// Every domain in which the node of a site may be.
     pub(super) fn possible(&self, site: usize) -> &[u32] {
         match self.open.get(&site) {
             Some(domains) => domains,
@@ -36,7 +37,7 @@ impl KeyDomains {
     }
 }
 
-/// The origin of the labels of a site; sites with equal sources have equal labels except for the hostname.
+/// Where the labels of a site (node) come from. Sites with equal sources have equal labels, except for the hostname.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 enum Source {
     Existing(usize),
@@ -56,7 +57,7 @@ pub(super) struct Sites<'a> {
     sources: Vec<Source>,
     pub(super) keys: Vec<Arc<str>>,
     pub(super) domains: Vec<KeyDomains>,
-    /// The planned pods of each site.
+    /// For each site (node): the pods that the plan places there.
     pub(super) shares: Vec<&'a [Share]>,
 }
 
@@ -137,7 +138,7 @@ impl<'a> Sites<'a> {
                     }
                 }
                 Source::Planned { .. } if &**key == labels::HOSTNAME => {
-                    // Real hostnames contain no space, so this never equals the domain of an existing node.
+                    // Hostnames of existing nodes contain no space, so this name never equals one.
                     Some(intern(self.places[site].to_string().into()))
                 }
                 Source::Planned { claim_group, instance_type, offering } => {
@@ -176,7 +177,7 @@ impl<'a> Sites<'a> {
         KeyDomains { names, of_site, open }
     }
 
-    /// The sites that are counted for a pod with these constraints under the policies of its spread.
+    /// The sites (nodes) that a spread counts for a pod with these constraints, under the spread's policies.
     pub(super) fn included(
         &self,
         affinity: Option<(&Requirements, &[Requirements])>,
@@ -199,7 +200,8 @@ impl<'a> Sites<'a> {
             .collect()
     }
 
-    /// The share of the pods of a spread that a site may hold. It is that of its NodePool, or else that of the options.
+    /// The share of a spread's pods that one site (node) may hold: that of its NodePool, or, if it has none, that of
+    /// the options.
     pub(super) fn spread_share(&self, site: usize) -> SpreadShare {
         let pool = match self.sources[site] {
             Source::Existing(index) => {

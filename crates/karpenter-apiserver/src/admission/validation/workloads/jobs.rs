@@ -161,7 +161,8 @@ fn check_change(after: &Value, old: &Value, errors: &mut Errors) {
     }
     check_immutable(&after["selector"], &before["selector"], "spec.selector", errors);
     let mut template = before["template"].clone();
-    // While a Job is suspended and not started, a queue controller may change the scheduling fields of its template.
+    // While a Job is suspended and has not started, a queue controller may change the scheduling fields of its pod
+    // template.
     if before["suspend"] == true && !is_set(&old["status"]["startTime"]) {
         allow_scheduling_changes(&mut template, &after["template"]);
     }

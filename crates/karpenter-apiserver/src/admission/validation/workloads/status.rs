@@ -75,7 +75,7 @@ fn status_has_replicas(kind: &str) -> bool {
     matches!(kind, "Deployment" | "ReplicaSet" | "StatefulSet" | "ReplicationController")
 }
 
-/// Checks that no count exceeds the total, and that available pods do not exceed ready pods.
+/// Checks that no count is larger than the total, and that there are no more available pods than ready pods.
 fn check_parts(kind: &str, status: &Value, errors: &mut Errors) {
     let count = |key: &str| integer(&status[key]).unwrap_or(0);
     let parts: &[&str] = match kind {
