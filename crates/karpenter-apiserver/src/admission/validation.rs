@@ -1,6 +1,6 @@
 //! Validation of built-in kinds, with the field paths and messages of kube-apiserver v1.35.
 //!
-//! `tests/admission.rs` compares the errors with recorded responses. Kinds without rules here are validated only by
+//! `tests/it/admission.rs` compares the errors with recorded responses. Kinds without rules here are validated only by
 //! their metadata. kube-apiserver appends a Go diff of the spec to some messages; the diff is omitted here.
 //!
 //! Upstream: k8s.io/kubernetes/pkg/apis/core/validation/validation.go,
