@@ -1,6 +1,6 @@
 //! Validation of built-in kinds, with kube-apiserver v1.35's field paths and messages.
 //!
-//! `tests/admission.rs` compares the errors with recorded responses. Of kinds without rules in this module, only the
+//! `tests/it/admission.rs` compares the errors with recorded responses. Of kinds without rules in this module, only the
 //! metadata is validated. kube-apiserver appends a Go diff of the spec to some messages; here, the diff is omitted.
 //!
 //! Upstream: k8s.io/kubernetes/pkg/apis/core/validation/validation.go,
