@@ -12,7 +12,7 @@ use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 
-pub fn karpenter(arguments: &[&str], stdin: &str) -> Output {
+pub(crate) fn karpenter(arguments: &[&str], stdin: &str) -> Output {
     let mut child = Command::new(env!("CARGO_BIN_EXE_karpenter"))
         .args(arguments)
         .stdin(Stdio::piped())
@@ -28,25 +28,25 @@ pub fn karpenter(arguments: &[&str], stdin: &str) -> Output {
     child.wait_with_output().expect("the binary ends")
 }
 
-pub fn text(bytes: &[u8]) -> &str {
+pub(crate) fn text(bytes: &[u8]) -> &str {
     std::str::from_utf8(bytes).expect("UTF-8")
 }
 
-pub fn documents(text: &str) -> Vec<Value> {
+pub(crate) fn documents(text: &str) -> Vec<Value> {
     let read = karpenter_api::manifest::read("output", text);
     assert_eq!(read.errors, []);
     read.documents.into_iter().map(|document| document.value).collect()
 }
 
 /// The path of a published manifest or of its expected result.
-pub fn fixture(name: &str) -> PathBuf {
+pub(crate) fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../karpenter-legacy/tests/fixtures").join(name)
 }
 
-pub fn example(name: &str) -> PathBuf {
+pub(crate) fn example(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/three-pools").join(name)
 }
 
-pub fn path(path: &Path) -> &str {
+pub(crate) fn path(path: &Path) -> &str {
     path.to_str().expect("UTF-8")
 }
