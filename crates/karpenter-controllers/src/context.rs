@@ -3,9 +3,10 @@
 
 use std::sync::Arc;
 
-use karpenter_api::types::NodeClassReference;
+use karpenter_api::types::{NodeClaim, NodeClassReference};
 use karpenter_cloud::CloudProvider;
 use karpenter_cluster::clock::Clock;
+use karpenter_cluster::store::ObjectKey;
 use kube::Client;
 
 use crate::claims::UnconfirmedCreates;
@@ -81,6 +82,12 @@ impl Context {
             log_throttle: LogThrottle::default(),
             overlays: OverlayStore::default(),
         }
+    }
+
+    /// The managed claim of a key, if it still exists.
+    pub fn managed_claim(&self, key: &ObjectKey) -> Option<Arc<NodeClaim>> {
+        let claim = self.stores.node_claims.get_key(key)?;
+        self.is_managed(&claim.spec.node_class_ref).then_some(claim)
     }
 
     /// Whether the NodeClaim or NodePool belongs to this provider. Controllers ignore all others.

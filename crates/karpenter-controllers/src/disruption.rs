@@ -53,9 +53,6 @@ pub const RETRY_POLL: Duration = Duration::from_secs(1);
 /// An unchanged cluster is evaluated again after this long.
 pub const REEVALUATE_AFTER_MAX: Duration = Duration::from_secs(5 * 60);
 
-/// The condition of a NodeClaim that is being disrupted.
-pub const DISRUPTION_REASON: &str = "DisruptionReason";
-
 /// Both loops. There is one instance per process, reconciled by two queues.
 pub struct Disruption {
     context: Context,
@@ -178,7 +175,8 @@ fn evaluation_key() -> ObjectKey {
 }
 
 fn becomes_ready(change: &Change<NodeClaim>) -> bool {
-    let is_ready = |claim: &NodeClaim| crate::nodeclaim::is_true(claim, crate::nodeclaim::INITIALIZED);
+    let is_ready =
+        |claim: &NodeClaim| karpenter_state::claim::is_true(claim, karpenter_state::claim::INITIALIZED);
     match change {
         Change::Applied { old, new } => is_ready(new) && !old.as_deref().is_some_and(is_ready),
         Change::Deleted { .. } => false,

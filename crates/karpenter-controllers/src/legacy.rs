@@ -28,7 +28,6 @@ use tokio::task::JoinHandle;
 use self::adoption::Adoption;
 use self::emptiness::EmptinessTimestamps;
 use crate::context::Context;
-use crate::node::claim_of;
 use crate::operator::Operator;
 
 /// Nodes that are reconciled concurrently.

@@ -29,6 +29,7 @@ use karpenter_cluster::reconcile::{Queue, Reconcile, Requeue};
 use karpenter_cluster::store::{Change, ObjectKey};
 use karpenter_model::problem::Options;
 use karpenter_scheduling::validated::{DefaultPlanner, Planner};
+use karpenter_state::pool::is_launching_pool;
 
 use crate::capacity_buffer::{asks_for_same_pods, observe_referenced_objects};
 use crate::compute::{self, Lane};
@@ -37,7 +38,6 @@ use crate::{claims, nomination, pods};
 
 pub use batcher::Batcher;
 pub use launch_backoff::{LaunchBackoff, SharedLaunchBackoff};
-pub use observe::is_launching_pool;
 pub(crate) use observe::{classify_pods_read_only, planning_input, revision};
 
 /// How long after a pass pods that are still pending are planned again.

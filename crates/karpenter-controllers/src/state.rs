@@ -24,7 +24,7 @@ use karpenter_state::pod::Pod;
 
 use self::move_history::MoveHistory;
 use self::permission_backoff::PermissionBackoff;
-use crate::stores::key_of_pod;
+use crate::pods::key_of_pod;
 
 /// Capacity of a host that is set aside for a planned pod until the pod is bound.
 ///

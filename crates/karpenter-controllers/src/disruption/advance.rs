@@ -12,15 +12,14 @@ use karpenter_api::types::NodeClaim;
 use karpenter_cluster::controllers::context::{is_deleting, name_of};
 use karpenter_disruption::cluster::Repair;
 use karpenter_disruption::command::Decision;
+use karpenter_state::claim::{DISRUPTION_REASON, REBOOTING, condition, is_true};
 
 use super::command_queue::ActiveCommand;
 use super::command_state::{ClaimId, CommandState, CommandStep, next_step};
 use super::observe::{self, observe_claim};
 use super::resolved_command::{Candidate, ResolvedCommand};
 use super::resume::{ResumableCommand, resumable};
-use super::{DISRUPTION_REASON, Disruption, IDLE_POLL, RETRY_POLL};
-use crate::nodeclaim::{REBOOTING, condition, is_true, nodes_of};
-use crate::pods;
+use super::{Disruption, IDLE_POLL, RETRY_POLL};
 
 impl Disruption {
     pub(super) async fn advance(&self) -> Duration {
@@ -83,7 +82,7 @@ impl Disruption {
         let claims: Vec<Arc<NodeClaim>> = claims.into_iter().filter(is_ours).collect();
         let is_marked = |claim: &NodeClaim| {
             is_true(claim, DISRUPTION_REASON)
-                && nodes_of(context, claim).iter().any(|node| has_disrupted_taint(node))
+                && context.stores.nodes_of(claim).iter().any(|node| has_disrupted_taint(node))
         };
         for resumable in resumable(&claims, is_marked, now) {
             tracing::info!(command = resumable.id, "resumed disruption command");
@@ -110,7 +109,7 @@ impl Disruption {
             Candidate {
                 id: id.clone(),
                 policy: resumable.policies.get(&pool).copied().unwrap_or_default(),
-                pods: pods::reschedulable_on(&self.context.stores, &node),
+                pods: self.context.stores.reschedulable_pods_on(&node),
                 repair: resumable.condition.as_deref().map(repair_of),
                 node,
                 pool,
@@ -144,7 +143,7 @@ impl Disruption {
             if is_going || started.contains(name) || !context.is_managed(&claim.spec.node_class_ref) {
                 continue;
             }
-            let nodes = nodes_of(context, &claim);
+            let nodes = context.stores.nodes_of(&claim);
             if nodes.iter().any(|node| is_deleting(&**node)) {
                 continue;
             }

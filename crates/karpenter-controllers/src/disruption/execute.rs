@@ -18,15 +18,16 @@ use karpenter_disruption::cluster::Reason;
 use karpenter_disruption::command::{Decision, Method};
 use karpenter_disruption::settings::Mode;
 use karpenter_state::AssembledCluster;
+use karpenter_state::claim::{DISRUPTION_REASON, change_conditions, condition, provider_id};
 use kube::api::Api;
 use serde_json::json;
 
+use super::Disruption;
 use super::command_queue::ActiveCommand;
 use super::command_state::{ClaimId, CommandState, RollbackCause, after};
 use super::resolved_command::{Candidate, MoveTarget, ResolvedCommand};
 use super::resume::{ANNOTATION_REPLACES, ReplacementAnnotation, is_replacement, method_name, policy_name};
-use super::{DISRUPTION_REASON, Disruption};
-use crate::nodeclaim::{change_conditions, condition, provider_id, reboot};
+use crate::nodeclaim::reboot;
 use crate::static_capacity::reserve_nodes;
 use crate::stores::BY_PROVIDER_ID;
 use crate::{claims, writes};

@@ -8,18 +8,19 @@ use karpenter_api::labels;
 use karpenter_api::types::NodePool;
 use karpenter_cluster::controllers::context::{is_deleting, label, name_of, uid_of};
 use karpenter_disruption::cluster::{ProposedCommand, Reason};
+use karpenter_state::claim::{INITIALIZED, is_true, provider_id};
 use karpenter_state::cost::unreadable_cost;
 use karpenter_state::pod::Pod;
+use karpenter_state::pool::is_launching_pool;
 use karpenter_state::{ClusterInput, DeletionCosts, DisruptionInput, PoolInput};
 
 use super::command_state::{ClaimId, ClaimObservation};
 use super::trigger::AnswerDeadlines;
 use crate::context::Context;
 use crate::node::repair;
-use crate::nodeclaim::{INITIALIZED, is_true, provider_id};
 use crate::nomination::expects_pods;
 use crate::pods;
-use crate::provisioning::{self, is_launching_pool};
+use crate::provisioning::{self};
 use crate::stores::BY_POOL;
 
 /// The objects that a pass is assembled from.

@@ -13,7 +13,6 @@ use karpenter_cluster::reconcile::{Queue, Reconcile, Requeue};
 use karpenter_cluster::store::{Change, ObjectKey};
 use kube::api::{Api, PostParams};
 
-use super::claim_of;
 use crate::claims;
 use crate::context::Context;
 
@@ -92,7 +91,7 @@ impl Reconcile for Adoption {
         let Some(node) = stores.nodes.get_key(key) else { return Ok(Requeue::No) };
         let pool = label(&*node, labels::PROVISIONER_NAME).and_then(|name| stores.node_pools.get("", name));
         let claim =
-            pool.and_then(|pool| claim_for(&node, &pool)).filter(|_| claim_of(stores, &node).is_none());
+            pool.and_then(|pool| claim_for(&node, &pool)).filter(|_| stores.claim_of_node(&node).is_none());
         let Some(claim) = claim.filter(|claim| stores.node_claims.get("", name_of(claim)).is_none()) else {
             return Ok(Requeue::No);
         };

@@ -116,7 +116,7 @@ impl Reconcile for EmptinessTimestamps {
         }
         let now = self.context.clock.now();
         let name = name_of(&*node);
-        let claim = super::claim_of(stores, &node);
+        let claim = stores.claim_of_node(&node);
         let is_expected =
             |name: &str| self.context.state.is_node_nominated(name, now) || expects_pods(&self.context, name);
         let facts = Facts {

@@ -10,7 +10,6 @@ use karpenter_cluster::reconcile::{Queue, Reconcile, Requeue};
 use karpenter_cluster::store::{Change, ObjectKey};
 use serde_json::json;
 
-use super::termination::claim_of;
 use crate::context::Context;
 use crate::stores::BY_PROVIDER_ID;
 use crate::writes;
@@ -41,7 +40,7 @@ impl Reconcile for NodeHydration {
     async fn reconcile(&self, key: &ObjectKey) -> kube::Result<Requeue> {
         let stores = &self.context.stores;
         let Some(node) = stores.nodes.get_key(key) else { return Ok(Requeue::No) };
-        let Some(claim) = claim_of(stores, &node) else { return Ok(Requeue::No) };
+        let Some(claim) = stores.claim_of_node(&node) else { return Ok(Requeue::No) };
         let reference = &claim.spec.node_class_ref;
         if !self.context.is_managed(reference) {
             return Ok(Requeue::No);

@@ -21,13 +21,11 @@ use karpenter_cluster::clock::{until, whole_seconds};
 use karpenter_cluster::controllers::context::{annotation, is_deleting, label, name_of};
 use karpenter_cluster::reconcile::{Queue, Reconcile, Requeue};
 use karpenter_cluster::store::{Change, ObjectKey};
+use karpenter_state::claim::termination_mode;
 use serde_json::json;
 
-use super::termination::claim_of;
 use crate::context::Context;
 use crate::events::ObjectEvent;
-use crate::nodeclaim::termination_mode;
-use crate::pods;
 use crate::stores::BY_POOL;
 use crate::writes;
 
@@ -107,7 +105,7 @@ impl LegacyRepair {
         let mode = termination_mode(&claim);
         let series = ["unhealthy", pool, capacity_type, "", mode];
         metrics.nodeclaims_disrupted.with_label_values(&series).inc();
-        let pods = pods::reschedulable_on(stores, name_of(node));
+        let pods = stores.reschedulable_pods_on(name_of(node));
         metrics.disruption.pods_initiated.with_label_values(&series).inc_by(pods as u64);
         let image = claim.status.as_ref().and_then(|status| status.image_id.as_deref()).unwrap_or_default();
         let series =
@@ -121,7 +119,7 @@ impl Reconcile for LegacyRepair {
     async fn reconcile(&self, key: &ObjectKey) -> kube::Result<Requeue> {
         let stores = &self.context.stores;
         let Some(node) = stores.nodes.get_key(key) else { return Ok(Requeue::No) };
-        let claim = claim_of(stores, &node);
+        let claim = stores.claim_of_node(&node);
         let Some(claim) = claim.filter(|claim| self.context.is_managed(&claim.spec.node_class_ref)) else {
             return Ok(Requeue::No);
         };

@@ -18,12 +18,11 @@ use karpenter_api::types::{ConditionStatus, NodeClaim};
 use karpenter_cloud::{CloudProvider, RepairAction, RepairPolicies};
 use karpenter_cluster::controllers::context::{annotation, name_of, uid_of};
 use karpenter_disruption::cluster::Repair;
+use karpenter_state::claim::{REBOOTING, condition};
 
 use self::history::RebootHistory;
 use self::matching::{HealthFacts, RepairMatch, match_policies};
-use super::termination::claim_of;
 use crate::context::Context;
-use crate::nodeclaim::{REBOOTING, condition};
 
 /// Compiled policies and recent reboots. Clones share them.
 #[derive(Debug, Clone, Default)]
@@ -84,7 +83,7 @@ pub fn repair_cases(context: &Context, now: Timestamp) -> BTreeMap<String, Repai
     let Some(policies) = context.repair_policies() else { return BTreeMap::new() };
     let nodes = context.stores.nodes.list();
     let cases = nodes.iter().filter_map(|node| {
-        let claim = claim_of(&context.stores, node)?;
+        let claim = context.stores.claim_of_node(node)?;
         if !context.is_managed(&claim.spec.node_class_ref) {
             return None;
         }

@@ -25,11 +25,11 @@ use karpenter_state::pod::Pod;
 
 use super::eviction::EvictionQueue;
 use crate::context::Context;
-use crate::nodeclaim::is_node_ready;
 use crate::stores::{BY_ATTACHED_NODE, BY_NODE, BY_PROVIDER_ID, Stores};
 use crate::{pods, writes};
 
 pub use decide::{Attachment, Drain, Facts, MIN_DRAIN_TIME, Step, decide, decide_drain};
+use karpenter_state::node::is_node_ready;
 
 /// The interval of reconciles while a node waits for its pods or volumes.
 pub const DRAIN_POLL: Duration = Duration::from_secs(1);
@@ -126,7 +126,7 @@ impl Reconcile for NodeTermination {
         if !is_deleting(&*node) || !has_finalizer(&node) || !self.is_managed(&node) {
             return Ok(Requeue::No);
         }
-        let claim = claim_of(stores, &node);
+        let claim = stores.claim_of_node(&node);
         if let Some(claim) = claim.as_ref().filter(|claim| !is_deleting(&***claim)) {
             writes::delete(&self.context.client, &stores.node_claims, &**claim).await?;
         }
@@ -134,7 +134,7 @@ impl Reconcile for NodeTermination {
             return self.remove_finalizer(&node, claim.as_deref()).await;
         }
         // The claim is read again, because the deletion may have changed it.
-        let claim = claim_of(stores, &node);
+        let claim = stores.claim_of_node(&node);
         let by = match claim.as_deref().map(termination_time) {
             Some(time) => time?,
             None => None,
@@ -157,13 +157,6 @@ fn changes_termination(change: &Change<NodeClaim>) -> bool {
         }
         Change::Applied { old: None, .. } | Change::Deleted { .. } => true,
     }
-}
-
-/// The claim of a node. `None` if there is none, or if several have its provider id.
-pub(crate) fn claim_of(stores: &Stores, node: &Node) -> Option<Arc<NodeClaim>> {
-    let id = node.spec.as_ref()?.provider_id.as_deref().filter(|id| !id.is_empty())?;
-    let mut claims = stores.node_claims.by(BY_PROVIDER_ID, id);
-    claims.pop().filter(|_| claims.is_empty())
 }
 
 fn has_finalizer(node: &Node) -> bool {

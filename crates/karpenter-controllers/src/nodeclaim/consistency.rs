@@ -12,10 +12,8 @@ use karpenter_cluster::controllers::context::{is_conflict, is_deleting, uid_of};
 use karpenter_cluster::reconcile::{Queue, Reconcile, Requeue};
 use karpenter_cluster::store::ObjectKey;
 use karpenter_model::quantity::Quantity;
+use karpenter_state::claim::{CONSISTENT_STATE_FOUND, INITIALIZED, change_conditions, is_true};
 
-use super::{
-    CONSISTENT_STATE_FOUND, INITIALIZED, change_conditions, is_true, managed_claim, nodes_of, watch_claims,
-};
 use crate::context::Context;
 use crate::events::ObjectEvent;
 use crate::recent::RecentSet;
@@ -60,7 +58,7 @@ impl ConsistencyController {
     }
 
     pub fn watch(&self, queue: &Queue) {
-        watch_claims(&self.context, queue);
+        self.context.stores.enqueue_claims(queue);
     }
 
     /// The time until the next check of the claim. `None`: check it now, and again after [`PERIOD`].
@@ -75,12 +73,12 @@ impl ConsistencyController {
 
 impl Reconcile for ConsistencyController {
     async fn reconcile(&self, key: &ObjectKey) -> kube::Result<Requeue> {
-        let Some(claim) = managed_claim(&self.context, key) else { return Ok(Requeue::No) };
+        let Some(claim) = self.context.managed_claim(key) else { return Ok(Requeue::No) };
         if is_deleting(&*claim) || !is_true(&claim, INITIALIZED) {
             return Ok(Requeue::No);
         }
         // The lifecycle controller reports claims with several nodes.
-        let [node] = &nodes_of(&self.context, &claim)[..] else { return Ok(Requeue::After(PERIOD)) };
+        let [node] = &self.context.stores.nodes_of(&claim)[..] else { return Ok(Requeue::After(PERIOD)) };
         let now = self.context.clock.now();
         if let Some(wait) = self.wait(&claim, now) {
             return Ok(Requeue::After(wait));

@@ -19,9 +19,9 @@ use karpenter_cluster::clock::since;
 use karpenter_cluster::controllers::context::{is_deleting, label, name_of, uid_of};
 use karpenter_cluster::reconcile::{Queue, Reconcile, Requeue};
 use karpenter_cluster::store::{Change, ObjectKey};
+use karpenter_state::claim::{LAUNCHED, change_conditions, is_true};
 
 use self::consolidatable::Consolidatable;
-use super::{LAUNCHED, change_conditions, is_true, managed_claim, watch_claims};
 use crate::context::Context;
 use crate::recent::RecentSet;
 use crate::stores::BY_POOL;
@@ -49,7 +49,7 @@ impl DisruptionConditions {
     }
 
     pub fn watch(&self, queue: &Queue) {
-        watch_claims(&self.context, queue);
+        self.context.stores.enqueue_claims(queue);
         let stores = &self.context.stores;
         let (to, claims) = (queue.clone(), stores.node_claims.clone());
         stores.node_pools.observe(move |change: &Change<NodePool>| {
@@ -126,7 +126,7 @@ impl DisruptionConditions {
 }
 
 fn clear(claim: &mut NodeClaim, kind: &str, now: Timestamp) {
-    if super::condition(claim, kind).is_some() {
+    if karpenter_state::claim::condition(claim, kind).is_some() {
         let _ = change_conditions(claim, now, |set| set.clear(kind));
     }
 }
@@ -150,7 +150,7 @@ fn set_consolidatable(claim: &mut NodeClaim, pool: &NodePool, now: Timestamp) ->
 
 impl Reconcile for DisruptionConditions {
     async fn reconcile(&self, key: &ObjectKey) -> kube::Result<Requeue> {
-        let Some(claim) = managed_claim(&self.context, key).filter(|claim| !is_deleting(&**claim)) else {
+        let Some(claim) = self.context.managed_claim(key).filter(|claim| !is_deleting(&**claim)) else {
             return Ok(Requeue::No);
         };
         let Context { client, stores, clock, .. } = &self.context;

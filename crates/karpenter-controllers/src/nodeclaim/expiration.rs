@@ -12,7 +12,6 @@ use karpenter_cluster::reconcile::{Queue, Reconcile, Requeue};
 use karpenter_cluster::store::ObjectKey;
 
 use super::hooks::{DeletionCause, Hooks, LifecycleOutcome};
-use super::{managed_claim, watch_claims};
 use crate::context::Context;
 use crate::writes;
 
@@ -45,13 +44,13 @@ pub struct ExpirationController {
 
 impl ExpirationController {
     pub fn watch(&self, queue: &Queue) {
-        watch_claims(&self.context, queue);
+        self.context.stores.enqueue_claims(queue);
     }
 }
 
 impl Reconcile for ExpirationController {
     async fn reconcile(&self, key: &ObjectKey) -> kube::Result<Requeue> {
-        let Some(claim) = managed_claim(&self.context, key) else { return Ok(Requeue::No) };
+        let Some(claim) = self.context.managed_claim(key) else { return Ok(Requeue::No) };
         match decide(&claim, self.context.clock.now()) {
             Expiration::Never => Ok(Requeue::No),
             Expiration::After(wait) => Ok(Requeue::After(wait)),

@@ -17,9 +17,10 @@ use karpenter_cluster::clock::since;
 use karpenter_cluster::controllers::context::{is_deleting, name_of};
 use karpenter_cluster::reconcile::{Queue, Reconcile, Requeue};
 use karpenter_cluster::store::ObjectKey;
+use karpenter_state::claim::{REGISTERED, is_true, provider_id};
+use karpenter_state::node::is_node_ready;
 
 use super::hooks::{DeletionCause, Hooks, LifecycleOutcome};
-use super::{REGISTERED, is_node_ready, is_true, nodes_of, provider_id};
 use crate::context::Context;
 use crate::writes;
 
@@ -86,7 +87,7 @@ impl GarbageCollection {
     }
 
     fn facts(&self, claim: &NodeClaim, now: Timestamp) -> ClaimFacts {
-        let nodes = nodes_of(&self.context, claim);
+        let nodes = self.context.stores.nodes_of(claim);
         let created = claim.metadata.creation_timestamp.as_ref();
         ClaimFacts {
             is_new: created.is_none_or(|created| since(now, created.0) < LAUNCHES_WITHIN),

@@ -9,7 +9,6 @@ use karpenter_cluster::reconcile::{Queue, Reconcile, Requeue};
 use karpenter_cluster::store::ObjectKey;
 use serde_json::{Value, json};
 
-use super::{managed_claim, watch_claims};
 use crate::context::Context;
 use crate::writes;
 
@@ -26,13 +25,13 @@ pub struct HydrationController {
 
 impl HydrationController {
     pub fn watch(&self, queue: &Queue) {
-        watch_claims(&self.context, queue);
+        self.context.stores.enqueue_claims(queue);
     }
 }
 
 impl Reconcile for HydrationController {
     async fn reconcile(&self, key: &ObjectKey) -> kube::Result<Requeue> {
-        let Some(claim) = managed_claim(&self.context, key) else { return Ok(Requeue::No) };
+        let Some(claim) = self.context.managed_claim(key) else { return Ok(Requeue::No) };
         if let Some(patch) = decide(&claim) {
             writes::merge(&self.context.client, &self.context.stores.node_claims, &*claim, patch).await?;
         }

@@ -27,20 +27,19 @@ use karpenter_cluster::clock::until;
 use karpenter_cluster::controllers::context::{difference, is_conflict, is_deleting, name_of, uid_of};
 use karpenter_cluster::reconcile::{Queue, Reconcile, Requeue};
 use karpenter_cluster::store::{Change, ObjectKey};
+use karpenter_state::claim::{
+    INITIALIZED, INSTANCE_TERMINATING, LAUNCHED, REGISTERED, change_conditions, is_true, provider_id,
+};
+use karpenter_state::node::is_node_ready;
 use karpenter_state::pod::Pod;
 use serde_json::json;
 
 use self::finalize::{Finalize, RETRY_TERMINATION};
 use self::initialization::Initialization;
-pub(crate) use self::initialization::has_all_resources;
 use self::launch::LaunchOutcome;
 use self::liveness::Liveness;
 use self::registration::Registration;
 use super::hooks::{DeletionCause, Hooks, LifecycleOutcome};
-use super::{
-    INITIALIZED, INSTANCE_TERMINATING, LAUNCHED, REGISTERED, change_conditions, is_node_ready, is_true,
-    managed_claim, nodes_of, provider_id, watch_claims,
-};
 use crate::context::Context;
 use crate::events::ObjectEvent;
 use crate::legacy::adoption::adopted_provider_id;
@@ -92,7 +91,7 @@ impl Lifecycle {
     }
 
     pub fn watch(&self, queue: &Queue) {
-        watch_claims(&self.context, queue);
+        self.context.stores.enqueue_claims(queue);
         (self.hooks.set_queue)(queue);
         // Changes of a node matter until its claim is initialized, and while its claim is terminating.
         let (to, claims) = (queue.clone(), self.context.stores.node_claims.clone());
@@ -250,7 +249,7 @@ impl Lifecycle {
     /// Registers the node if it exists and no hook holds it; returns when pending hooks are called again.
     async fn register(&self, claim: &mut NodeClaim) -> kube::Result<(RegistrationStep, Requeue)> {
         let now = self.context.clock.now();
-        let nodes = nodes_of(&self.context, claim);
+        let nodes = self.context.stores.nodes_of(claim);
         let mut retry = Requeue::No;
         let mut held_by = Vec::new();
         if registration::is_ready_to_register(claim, &nodes) {
@@ -284,7 +283,7 @@ impl Lifecycle {
                 if patch.is_some() && is_node_ready(&node) {
                     (self.hooks.before_schedulable)(Arc::new(claim.clone()), node.clone()).await;
                     // The hook takes time, so the node may have changed; the decision is made again.
-                    match registration::decide(claim, &nodes_of(&self.context, claim), &[]) {
+                    match registration::decide(claim, &self.context.stores.nodes_of(claim), &[]) {
                         Registration::Register { node: current, patch: left, .. } => {
                             (node, patch) = (current, left)
                         }
@@ -320,7 +319,7 @@ impl Lifecycle {
     /// Whether the node became initialized in this reconcile.
     async fn initialize(&self, claim: &mut NodeClaim) -> kube::Result<bool> {
         let now = self.context.clock.now();
-        match initialization::decide(claim, &nodes_of(&self.context, claim)) {
+        match initialization::decide(claim, &self.context.stores.nodes_of(claim)) {
             Initialization::AlreadyDecided => launch::follow_generation(claim, INITIALIZED, now),
             Initialization::NotApplicable => {}
             Initialization::NotYet { reason, message, opens } => {
@@ -380,7 +379,7 @@ impl Lifecycle {
         let Context { client, stores, recorder, clock, .. } = &self.context;
         let unstored = self.launches().get(uid_of(&**claim)).and_then(|attempt| attempt.instance.clone());
         let unstored = unstored.map(|instance| instance.provider_id);
-        match finalize::decide(claim, &nodes_of(&self.context, claim), unstored.as_deref()) {
+        match finalize::decide(claim, &self.context.stores.nodes_of(claim), unstored.as_deref()) {
             Finalize::Nothing => Ok(Requeue::No),
             Finalize::SetDeadline { deadline } => {
                 let patch = json!({"metadata": {"annotations": {labels::ANNOTATION_TERMINATION_TIMESTAMP: deadline}}});
@@ -404,7 +403,7 @@ impl Lifecycle {
                     writes::delete(client, &stores.nodes, &*node).await?;
                 }
                 // The node controller drains these nodes; the claim is reconciled again when they are deleted.
-                Ok(if nodes_of(&self.context, claim).is_empty() {
+                Ok(if self.context.stores.nodes_of(claim).is_empty() {
                     Requeue::After(Duration::ZERO)
                 } else {
                     Requeue::No
@@ -460,7 +459,7 @@ impl Lifecycle {
 
 impl Reconcile for Lifecycle {
     async fn reconcile(&self, key: &ObjectKey) -> kube::Result<Requeue> {
-        let Some(claim) = managed_claim(&self.context, key) else {
+        let Some(claim) = self.context.managed_claim(key) else {
             self.launches().retain(|_, attempt| attempt.claim_name != key.name);
             return Ok(Requeue::No);
         };

@@ -24,11 +24,11 @@ use karpenter_cluster::clock::{since, whole_seconds};
 use karpenter_cluster::controllers::context::{annotation, is_deleting, label, name_of, uid_of};
 use karpenter_cluster::reconcile::{Queue, Reconcile, Requeue};
 use karpenter_cluster::store::{Change, ObjectKey};
+use karpenter_state::claim::{DISRUPTION_REASON, INITIALIZED, REBOOTING, change_conditions, condition};
 use serde_json::{Value, json};
 
 pub use self::commit::commit;
 use self::decide::{Facts, Outcome, POLL, Step, decide};
-use super::{INITIALIZED, REBOOTING, change_conditions, condition, managed_claim, nodes_of};
 use crate::context::Context;
 use crate::events::ObjectEvent;
 use crate::node::EvictionQueue;
@@ -76,7 +76,7 @@ impl RebootController {
 
     fn observe(&self, claim: Arc<NodeClaim>) -> Facts {
         let stores = &self.context.stores;
-        let node = nodes_of(&self.context, &claim).into_iter().next();
+        let node = self.context.stores.nodes_of(&claim).into_iter().next();
         let pods = node.as_ref().map(|node| stores.pods.by(BY_NODE, name_of(&**node))).unwrap_or_default();
         let issuing_since = self.issuing_since().get(uid_of(&*claim)).copied();
         Facts { claim, node, pods, issuing_since }
@@ -92,7 +92,7 @@ impl RebootController {
             Step::Fail { outcome, message } => self.fail(facts, outcome, &message).await,
             Step::Drain { evict, mode, again } => {
                 let Some(node) = self.taint(facts).await? else { return Ok(Requeue::After(POLL)) };
-                let reason = condition(&facts.claim, commit::DISRUPTION_REASON);
+                let reason = condition(&facts.claim, DISRUPTION_REASON);
                 let reason = reason.map_or("", |found| found.reason.as_str());
                 for pod in &evict {
                     self.evictions.add(pod, name_of(&node), mode.clone(), reason);
@@ -301,7 +301,7 @@ impl RebootController {
 
 impl Reconcile for RebootController {
     async fn reconcile(&self, key: &ObjectKey) -> kube::Result<Requeue> {
-        let Some(claim) = managed_claim(&self.context, key) else { return Ok(Requeue::No) };
+        let Some(claim) = self.context.managed_claim(key) else { return Ok(Requeue::No) };
         if is_deleting(&*claim) {
             self.issuing_since().remove(uid_of(&*claim));
             return Ok(Requeue::No);

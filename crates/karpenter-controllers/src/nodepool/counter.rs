@@ -14,11 +14,11 @@ use karpenter_cluster::controllers::context::{is_deleting, label, name_of};
 use karpenter_cluster::reconcile::{Queue, Reconcile, Requeue};
 use karpenter_cluster::store::{Change, ObjectKey, Store};
 use karpenter_model::quantity::{Quantity, QuantityFormat};
+use karpenter_state::claim::is_instance_terminating;
+use karpenter_state::node::is_tracked;
 use kube::Resource;
 
 use crate::context::Context;
-use crate::node::is_tracked;
-use crate::nodeclaim::is_instance_terminating;
 use crate::stores::{BY_POOL, BY_PROVIDER_ID};
 use crate::writes;
 

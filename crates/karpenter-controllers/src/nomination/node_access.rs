@@ -8,8 +8,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::{Node, Taint};
 use karpenter_api::labels;
 use karpenter_api::types::NodeClaim;
-
-use crate::nodeclaim::is_node_ready;
+use karpenter_state::node::is_node_ready;
 
 const NOT_READY: &str = "node.kubernetes.io/not-ready";
 const UNREACHABLE: &str = "node.kubernetes.io/unreachable";

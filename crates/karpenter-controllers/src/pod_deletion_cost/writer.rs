@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use super::cost_of;
 use super::rank::Cost;
 use crate::context::Context;
-use crate::stores::key_of_pod;
+use crate::pods::key_of_pod;
 
 /// The costs to write. Clones share their state.
 #[derive(Debug, Clone, Default)]

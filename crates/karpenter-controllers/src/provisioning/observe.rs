@@ -10,17 +10,17 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Taint;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use karpenter_api::labels;
-use karpenter_api::types::{ConditionStatus, NodePool};
 use karpenter_cloud::CloudError;
 use karpenter_cluster::controllers::context::name_of;
 use karpenter_cluster::controllers::placement::{taints_of, tolerates_all};
+use karpenter_state::node::is_tracked;
 use karpenter_state::pod::Pod;
+use karpenter_state::pool::is_launching_pool;
 use karpenter_state::{ClusterInput, DefaultSpreadInput, PoolInput};
 
 use self::hosts::Hosts;
 use super::{buffers, is_overdue};
 use crate::context::Context;
-use crate::node::is_tracked;
 use crate::nomination::AvailableCapacity;
 use crate::pods;
 use crate::state::PodReservation;
@@ -237,17 +237,6 @@ impl PodBudgets {
     fn of(&self, pod: &Pod) -> impl Iterator<Item = &PodDisruptionBudget> {
         self.by_namespace.get(pod.namespace()).into_iter().flatten().map(AsRef::as_ref)
     }
-}
-
-/// Whether the NodePool may launch nodes for pods: it is not static, not terminating, and ready in its current
-/// generation.
-pub fn is_launching_pool(pool: &NodePool) -> bool {
-    let conditions = pool.status.as_ref().map_or(&[][..], |status| &status.conditions);
-    let ready = conditions.iter().find(|condition| condition.type_ == "Ready");
-    let is_ready = ready.is_some_and(|ready| {
-        ready.status == ConditionStatus::True && ready.observed_generation == pool.metadata.generation
-    });
-    is_ready && pool.spec.replicas.is_none() && pool.metadata.deletion_timestamp.is_none()
 }
 
 /// Whether a planned pod still needs a node. It may have been bound, deleted or finished while the plan was made.

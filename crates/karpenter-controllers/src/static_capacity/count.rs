@@ -6,12 +6,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use karpenter_api::types::{NodeClaim, NodePool};
 use karpenter_cluster::controllers::context::{is_deleting, name_of};
 use karpenter_model::resources::NODES;
+use karpenter_state::claim::{DISRUPTION_REASON, REBOOTING, is_true};
 
 use crate::context::Context;
-use crate::nodeclaim::{REBOOTING, is_true};
 use crate::stores::BY_POOL;
-
-const DISRUPTION_REASON: &str = "DisruptionReason";
 
 /// The NodeClaims of a NodePool by state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -14,7 +14,6 @@ use super::count::{Counts, counts};
 use super::surplus::{Member, choose};
 use super::{RECHECK, replicas, watch};
 use crate::context::Context;
-use crate::nodeclaim::nodes_of;
 use crate::stores::{BY_NODE, BY_POOL};
 use crate::writes;
 
@@ -37,7 +36,7 @@ impl StaticDeprovisioning {
         });
         staying
             .map(|claim| {
-                let nodes = nodes_of(&self.context, &claim);
+                let nodes = self.context.stores.nodes_of(&claim);
                 let pods = nodes.iter().flat_map(|node| stores.pods.by(BY_NODE, name_of(&**node))).collect();
                 (claim, pods)
             })

@@ -4,10 +4,10 @@ use jiff::Timestamp;
 use karpenter_api::types::NodeClaim;
 use karpenter_cluster::clock::since;
 use karpenter_cluster::controllers::context::name_of;
+use karpenter_state::claim::provider_id;
 use karpenter_state::cost::{DeletionCosts, eviction_cost};
 use karpenter_state::pod::Pod;
 
-use crate::nodeclaim::provider_id;
 use crate::pods;
 
 /// A claim that could be deleted, and the pods on its node.

@@ -10,17 +10,16 @@ use karpenter_api::types::{ConditionStatus, NodeClaim};
 use karpenter_cloud::CloudError;
 use karpenter_cluster::controllers::context::{label, name_of};
 use karpenter_cluster::reconcile::Requeue;
+use karpenter_state::claim::{DISRUPTION_REASON, INSTANCE_TERMINATING};
 use serde_json::{Value, json};
 
 use super::decide::{DRAINED, Drain, Facts, Step, condition};
 use super::{DRAIN_POLL, INSTANCE_POLL, NodeTermination};
 use crate::events::ObjectEvent;
 use crate::node::eviction::EvictionMode;
-use crate::nodeclaim::INSTANCE_TERMINATING;
 use crate::writes;
 
 const VOLUMES_DETACHED: &str = "VolumesDetached";
-const DISRUPTION_REASON: &str = "DisruptionReason";
 /// The reason in a pod's event if the claim has no disruption reason.
 const REASON_UNKNOWN: &str = "Forceful Termination";
 

@@ -5,15 +5,13 @@ use karpenter_api::types::NodeClaim;
 use karpenter_cluster::controllers::context::{annotation, is_deleting, name_of, uid_of};
 use karpenter_disruption::cluster::Reason;
 use karpenter_model::duration::GoDuration;
+use karpenter_state::claim::{DISRUPTION_REASON, REBOOTING, change_conditions, is_true};
 use kube::api::Api;
 use serde_json::{Value, json};
 
 use super::decide::REQUESTED;
 use crate::context::Context;
-use crate::nodeclaim::{REBOOTING, change_conditions, is_true};
 use crate::writes;
-
-pub(crate) const DISRUPTION_REASON: &str = "DisruptionReason";
 
 /// Requests a reboot of a claim's instance because of `condition` (type/reason). `bound_secs` is the maximum duration of the
 /// drain by policy and claim; the default is the claim's termination grace period, and without one the drain is unlimited.

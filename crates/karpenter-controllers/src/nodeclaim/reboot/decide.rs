@@ -12,11 +12,12 @@ use karpenter_api::types::{Condition, ConditionStatus, NodeClaim};
 use karpenter_cluster::clock::until;
 use karpenter_cluster::controllers::context::{annotation, is_deleting, uid_of};
 use karpenter_model::duration::parse_go_duration;
+use karpenter_state::claim::{INITIALIZED, REBOOTING, condition};
+use karpenter_state::node::is_node_ready;
 use karpenter_state::pod::Pod;
 
 use crate::node::eviction::EvictionMode;
 use crate::node::termination::decide::{MIN_DRAIN_TIME, decide_drain};
-use crate::nodeclaim::{INITIALIZED, REBOOTING, condition, is_node_ready};
 
 pub const POLL: Duration = Duration::from_secs(15);
 /// How long the provider may take to accept the reboot; counted by each process from its first call.

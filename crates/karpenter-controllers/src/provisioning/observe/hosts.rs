@@ -10,12 +10,12 @@ use k8s_openapi::api::core::v1::Node;
 use karpenter_api::labels;
 use karpenter_api::types::NodeClaim;
 use karpenter_cluster::controllers::context::name_of;
+use karpenter_state::claim::is_instance_terminating;
+use karpenter_state::node::is_tracked;
 use karpenter_state::pod::Pod;
 
 use super::{NOMINATED_MAX, can_never_run_on};
 use crate::context::Context;
-use crate::node::is_tracked;
-use crate::nodeclaim::is_instance_terminating;
 use crate::nomination::AvailableCapacity;
 use crate::pods;
 use crate::provisioning::is_overdue;
