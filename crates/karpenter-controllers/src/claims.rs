@@ -6,6 +6,10 @@
 //! pkg/controllers/provisioning/provisioner.go.
 
 mod creation;
+pub mod hooks;
+pub mod node_limits;
+pub mod reboot_request;
+pub(crate) mod static_pools;
 #[cfg(test)]
 mod tests;
 
@@ -24,7 +28,7 @@ use karpenter_model::requirements::{Operator, Requirement, Requirements};
 use karpenter_model::resources::ResourceList;
 
 pub(crate) use creation::values;
-pub use creation::{UnconfirmedCreates, create, resolve_unconfirmed_creates};
+pub use creation::{create, resolve_unconfirmed_creates};
 
 /// The NodeClaim for a planned node. `pool` is the NodePool object of the plan's NodePool.
 pub fn claim_from_plan(problem: &Problem, planned: &PlannedNode, pool: &NodePool) -> NodeClaim {

@@ -9,19 +9,19 @@ use karpenter_cluster::clock::Clock;
 use karpenter_cluster::store::ObjectKey;
 use kube::Client;
 
-use crate::claims::UnconfirmedCreates;
 use crate::decision_journal::DecisionJournal;
-use crate::disruption::verdicts::Verdicts;
 use crate::events::Recorder;
 use crate::log_throttle::LogThrottle;
 use crate::metrics::Metrics;
-use crate::node::repair::Repairs;
 use crate::offerings::OverlayStore;
 use crate::operator::options::FeatureGates;
-use crate::provisioning::SharedLaunchBackoff;
 use crate::settings::Settings;
 use crate::state::ClusterState;
-use crate::static_capacity::NodeLimitGrants;
+use crate::state::launch_backoff::SharedLaunchBackoff;
+use crate::state::node_limit_grants::NodeLimitGrants;
+use crate::state::repairs::Repairs;
+use crate::state::unconfirmed_creates::UnconfirmedCreates;
+use crate::state::verdicts::Verdicts;
 use crate::stores::Stores;
 
 /// Clones share all state.

@@ -23,7 +23,6 @@ mod resolved_command;
 mod resume;
 mod trigger;
 mod validate;
-pub mod verdicts;
 mod watchdog;
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};

@@ -8,11 +8,9 @@
 pub mod eviction;
 pub mod hydration;
 pub mod legacy_repair;
-pub mod repair;
 pub mod termination;
 
-pub(crate) use eviction::annotation_event;
-pub use eviction::{EvictionQueue, Evictions};
+pub use eviction::Evictions;
 pub use hydration::NodeHydration;
 pub use legacy_repair::LegacyRepair;
 pub use termination::NodeTermination;

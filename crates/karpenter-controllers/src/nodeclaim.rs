@@ -10,7 +10,6 @@ pub mod consistency;
 pub mod disruption;
 pub mod expiration;
 pub mod garbage_collection;
-pub mod hooks;
 pub mod hydration;
 pub mod lifecycle;
 pub mod pod_events;

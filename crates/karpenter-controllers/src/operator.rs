@@ -26,31 +26,33 @@ pub use options::Options;
 
 use self::instrument::Instrumented;
 use crate::capacity_buffer::CapacityBuffers;
-use crate::condition_transitions::events::TransitionEvents;
+use crate::claims::hooks::Hooks;
 use crate::context::Context;
 use crate::disruption::Disruption;
+use crate::evictions::EvictionQueue;
 use crate::logs::PassIds;
 use crate::metrics::Metrics;
 use crate::metrics::cloud::MeasuredCloud;
 use crate::metrics::cost::PoolCosts;
-use crate::node::repair::{RepairUnavailable, check_policies};
-use crate::node::{EvictionQueue, Evictions, LegacyRepair, NodeHydration, NodeTermination};
+use crate::node::{Evictions, LegacyRepair, NodeHydration, NodeTermination};
+use crate::node_health::{RepairUnavailable, check_policies};
 use crate::node_overlay::NodeOverlays;
 use crate::nodeclaim::consistency::ConsistencyController;
 use crate::nodeclaim::disruption::DisruptionConditions;
 use crate::nodeclaim::expiration::ExpirationController;
 use crate::nodeclaim::garbage_collection::GarbageCollection;
-use crate::nodeclaim::hooks::Hooks;
 use crate::nodeclaim::hydration::HydrationController;
 use crate::nodeclaim::lifecycle::Lifecycle;
 use crate::nodeclaim::pod_events::PodEventsController;
 use crate::nodeclaim::reboot::RebootController;
-use crate::nodepool::{NodePoolConditions, NodePoolCounter, NodePoolHash, RegistrationHealth};
+use crate::nodepool::{NodePoolConditions, NodePoolCounter, NodePoolHash};
 use crate::nomination::{NominationController, RegistrationGate};
 use crate::offerings::{Offerings, OverlayStore};
 use crate::pod_deletion_cost::{CostQueue, CostWriter, PodDeletionCosts};
 use crate::provisioning::{self, Provisioner};
+use crate::registration_health::RegistrationHealth;
 use crate::static_capacity::{StaticDeprovisioning, StaticProvisioning};
+use crate::status_events::TransitionEvents;
 use crate::stores::{OptionalKinds, Stores};
 
 /// Concurrent reconciles of status events per kind.

@@ -14,7 +14,6 @@ mod buffers;
 mod decide;
 pub(crate) mod faults;
 mod fingerprint;
-mod launch_backoff;
 mod log_lines;
 mod observe;
 
@@ -37,7 +36,6 @@ use crate::context::Context;
 use crate::{claims, nomination, pods};
 
 pub use batcher::Batcher;
-pub use launch_backoff::{LaunchBackoff, SharedLaunchBackoff};
 pub(crate) use observe::{classify_pods_read_only, planning_input, revision};
 
 /// How long after a pass pods that are still pending are planned again.

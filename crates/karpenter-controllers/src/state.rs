@@ -9,10 +9,16 @@
 //!
 //! Upstream: pkg/controllers/state/cluster.go.
 
+pub mod launch_backoff;
 pub mod move_history;
+pub mod node_limit_grants;
 mod permission_backoff;
+pub mod reboot_history;
+pub mod repairs;
 #[cfg(test)]
 mod tests;
+pub mod unconfirmed_creates;
+pub mod verdicts;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

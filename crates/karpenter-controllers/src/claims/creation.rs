@@ -4,12 +4,8 @@
 //! succeeded. Until that is known, no plan is made, because the plan could launch the same instance again. If the role
 //! lacks the verb `get`, the watch decides: a NodeClaim that does not appear within a time limit was not created.
 
-use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use jiff::Timestamp;
 use karpenter_api::labels;
 use karpenter_api::types::NodeClaim;
 use karpenter_cluster::clock::since;
@@ -19,32 +15,10 @@ use kube::api::{Api, PostParams};
 use crate::context::Context;
 use crate::logs;
 
-/// The alphabet of generated suffixes, without vowels so that they form no words.
-const ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
-const SUFFIX_LENGTH: usize = 5;
-/// The maximum length of the prefix: the name with its suffix must be a valid label value.
-const PREFIX_LENGTH_MAX: usize = 58;
 /// The number of attempts to find a name that is not in use.
 const ATTEMPTS_MAX: usize = 4;
 /// A created NodeClaim appears in the watch within this time.
 const CREATE_VISIBLE_WITHIN: Duration = Duration::from_secs(15);
-
-/// NodeClaims whose create request got no clear response, and since when. Clones share them.
-#[derive(Debug, Clone, Default)]
-pub struct UnconfirmedCreates {
-    names: Arc<Mutex<BTreeMap<String, Timestamp>>>,
-    count: Arc<AtomicU64>,
-}
-
-impl UnconfirmedCreates {
-    fn names(&self) -> MutexGuard<'_, BTreeMap<String, Timestamp>> {
-        self.names.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn next_name(&self, prefix: &str, now: Timestamp) -> String {
-        generate_name(prefix, now, self.count.fetch_add(1, Ordering::Relaxed))
-    }
-}
 
 /// Creates the NodeClaim and adds it to the store at once. Whether it launches counts towards the launch back-off of
 /// its NodePool.
@@ -161,41 +135,9 @@ fn may_have_been_applied(error: &kube::Error) -> bool {
     }
 }
 
-/// Generates a name from the time and a counter.
-fn generate_name(prefix: &str, now: Timestamp, count: u64) -> String {
-    let kept = prefix
-        .char_indices()
-        .map(|(at, one)| at + one.len_utf8())
-        .take_while(|end| *end <= PREFIX_LENGTH_MAX);
-    let kept = &prefix[..kept.last().unwrap_or(0)];
-    // Only the low bits of the time differ between calls, and the suffix uses few bits, so the bits are mixed.
-    let mut mixed = (now.as_nanosecond() as u64) ^ count.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    mixed ^= mixed >> 31;
-    let letters = ALPHABET.len() as u64;
-    let suffix = (0..SUFFIX_LENGTH).map(|_| {
-        let letter = ALPHABET[(mixed % letters) as usize];
-        mixed /= letters;
-        char::from(letter)
-    });
-    format!("{kept}{}", suffix.collect::<String>())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::collections::BTreeSet;
-
-    #[test]
-    fn generated_names_differ_and_are_valid_label_values() {
-        let now = Timestamp::UNIX_EPOCH;
-        let names: BTreeSet<String> = (0..1_000).map(|count| generate_name("default-", now, count)).collect();
-        assert_eq!(names.len(), 1_000);
-        assert!(names.iter().all(|name| name.starts_with("default-") && name.len() == 13));
-        let long = "x".repeat(80);
-        assert_eq!(generate_name(&long, now, 0).len(), 63);
-    }
 
     #[test]
     fn only_client_errors_mean_that_a_request_was_not_applied() {

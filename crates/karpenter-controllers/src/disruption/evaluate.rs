@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use futures::stream::{self, StreamExt};
 use jiff::Timestamp;
-use karpenter_cluster::clock::{since, until};
+use karpenter_cluster::clock::{after, since, until};
 use karpenter_disruption::cluster::ProposedCommand;
 use karpenter_disruption::command::{Command, Method};
 use karpenter_disruption::evaluate::{Evaluation, VerdictRequest, evaluate_timed, explain_nodes};
@@ -20,7 +20,7 @@ use karpenter_scheduling::validated::{Cause, Fault};
 use karpenter_state::{AssembledCluster, assemble_disruption};
 
 use super::command_queue::ActiveCommand;
-use super::command_state::{BUDGET_POLL, BUDGET_WAIT_MAX, CommandState, after};
+use super::command_state::{BUDGET_POLL, BUDGET_WAIT_MAX, CommandState};
 use super::faults::{Inspect, all_reasons, evaluate_contained};
 use super::observe::{self, DisruptionFacts};
 use super::resolved_command::ResolvedCommand;

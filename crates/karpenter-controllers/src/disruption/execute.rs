@@ -12,6 +12,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Node, Taint};
 use karpenter_api::labels;
 use karpenter_api::types::{NodeClaim, NodePool};
+use karpenter_cluster::clock::after;
 use karpenter_cluster::controllers::context::{annotation, is_conflict, name_of, uid_of};
 use karpenter_cluster::store::skip_managed_fields::WithoutManagedFields;
 use karpenter_disruption::cluster::Reason;
@@ -24,11 +25,11 @@ use serde_json::json;
 
 use super::Disruption;
 use super::command_queue::ActiveCommand;
-use super::command_state::{ClaimId, CommandState, RollbackCause, after};
+use super::command_state::{ClaimId, CommandState, RollbackCause};
 use super::resolved_command::{Candidate, MoveTarget, ResolvedCommand};
 use super::resume::{ANNOTATION_REPLACES, ReplacementAnnotation, is_replacement, method_name, policy_name};
-use crate::nodeclaim::reboot;
-use crate::static_capacity::reserve_nodes;
+use crate::claims::node_limits::reserve_nodes;
+use crate::claims::reboot_request;
 use crate::stores::BY_PROVIDER_ID;
 use crate::{claims, writes};
 
@@ -305,7 +306,7 @@ impl Disruption {
             let Some((claim, _)) = self.find(candidate) else { continue };
             let condition = candidate.repair.as_ref().map_or("", |repair| &repair.condition);
             let bound = resolved.termination_grace_period_secs;
-            match reboot::commit(&self.context, &claim, condition, bound).await {
+            match reboot_request::commit(&self.context, &claim, condition, bound).await {
                 Ok(true) => {
                     has_begun = true;
                     self.count_disrupted(resolved, candidate, &claim);

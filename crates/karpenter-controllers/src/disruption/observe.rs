@@ -17,7 +17,7 @@ use karpenter_state::{ClusterInput, DeletionCosts, DisruptionInput, PoolInput};
 use super::command_state::{ClaimId, ClaimObservation};
 use super::trigger::AnswerDeadlines;
 use crate::context::Context;
-use crate::node::repair;
+use crate::node_health;
 use crate::nomination::expects_pods;
 use crate::pods;
 use crate::provisioning::{self};
@@ -124,8 +124,8 @@ pub(crate) async fn observe(
             .extend(moves.hourly_count_falls_at(name, now).map(|at| (name.to_owned(), at)));
     }
     if context.gates.node_repair && !context.settings.is_node_repair_legacy {
-        input.repairs = repair::repairs(context, now);
-        input.unhealthy = repair::unhealthy_nodes(context);
+        input.repairs = node_health::repairs(context, now);
+        input.unhealthy = node_health::unhealthy_nodes(context);
     }
     let (disrupting_claims, held_off) = (BTreeSet::new(), BTreeMap::new());
     Some(DisruptionFacts {

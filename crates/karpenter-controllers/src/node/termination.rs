@@ -23,12 +23,12 @@ use karpenter_cluster::reconcile::{Queue, Reconcile, Requeue};
 use karpenter_cluster::store::{Change, ObjectKey};
 use karpenter_state::pod::Pod;
 
-use super::eviction::EvictionQueue;
 use crate::context::Context;
+use crate::evictions::EvictionQueue;
 use crate::stores::{BY_ATTACHED_NODE, BY_NODE, BY_PROVIDER_ID, Stores};
 use crate::{pods, writes};
 
-pub use decide::{Attachment, Drain, Facts, MIN_DRAIN_TIME, Step, decide, decide_drain};
+pub use decide::{Attachment, Facts, Step, decide};
 use karpenter_state::node::is_node_ready;
 
 /// The interval of reconciles while a node waits for its pods or volumes.

@@ -11,7 +11,7 @@ use karpenter_cluster::controllers::context::is_deleting;
 use karpenter_cluster::reconcile::{Queue, Reconcile, Requeue};
 use karpenter_cluster::store::ObjectKey;
 
-use super::hooks::{DeletionCause, Hooks, LifecycleOutcome};
+use crate::claims::hooks::{DeletionCause, Hooks, LifecycleOutcome};
 use crate::context::Context;
 use crate::writes;
 

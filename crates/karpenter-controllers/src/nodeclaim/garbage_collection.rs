@@ -20,7 +20,7 @@ use karpenter_cluster::store::ObjectKey;
 use karpenter_state::claim::{REGISTERED, is_true, provider_id};
 use karpenter_state::node::is_node_ready;
 
-use super::hooks::{DeletionCause, Hooks, LifecycleOutcome};
+use crate::claims::hooks::{DeletionCause, Hooks, LifecycleOutcome};
 use crate::context::Context;
 use crate::writes;
 

@@ -39,12 +39,12 @@ use self::initialization::Initialization;
 use self::launch::LaunchOutcome;
 use self::liveness::Liveness;
 use self::registration::Registration;
-use super::hooks::{DeletionCause, Hooks, LifecycleOutcome};
+use crate::claims::hooks::{DeletionCause, Hooks, LifecycleOutcome};
 use crate::context::Context;
 use crate::events::ObjectEvent;
 use crate::legacy::adoption::adopted_provider_id;
-use crate::nodepool::registration_health::RegistrationHealth;
 use crate::pods;
+use crate::registration_health::RegistrationHealth;
 use crate::stores::BY_PROVIDER_ID;
 use crate::writes;
 

@@ -6,7 +6,6 @@
 //!
 //! Upstream: pkg/controllers/nodeclaim/reboot.
 
-pub mod commit;
 pub mod decide;
 #[cfg(test)]
 mod tests;
@@ -27,11 +26,10 @@ use karpenter_cluster::store::{Change, ObjectKey};
 use karpenter_state::claim::{DISRUPTION_REASON, INITIALIZED, REBOOTING, change_conditions, condition};
 use serde_json::{Value, json};
 
-pub use self::commit::commit;
 use self::decide::{Facts, Outcome, POLL, Step, decide};
 use crate::context::Context;
 use crate::events::ObjectEvent;
-use crate::node::EvictionQueue;
+use crate::evictions::EvictionQueue;
 use crate::stores::{BY_NODE, BY_PROVIDER_ID};
 use crate::writes;
 

@@ -2,6 +2,8 @@
 //!
 //! Upstream: pkg/controllers/nodepool/validation, readiness, registrationhealth.
 
+pub(super) mod readiness;
+
 use jiff::Timestamp;
 use karpenter_api::conditions::{ConditionSet, NODE_POOL_CONDITIONS};
 use karpenter_api::runtime::runtime_errors;
@@ -10,9 +12,9 @@ use karpenter_cluster::reconcile::{Queue, Reconcile, Requeue};
 use karpenter_cluster::store::{Change, ObjectKey};
 use kube::ResourceExt;
 
-use super::readiness::{self, NodeClassState};
-use super::registration_health::{self, NODE_REGISTRATION_HEALTHY, RegistrationHealth};
+use self::readiness::NodeClassState;
 use crate::context::Context;
+use crate::registration_health::{self, NODE_REGISTRATION_HEALTHY, RegistrationHealth};
 use crate::writes;
 
 const VALIDATION_SUCCEEDED: &str = "ValidationSucceeded";

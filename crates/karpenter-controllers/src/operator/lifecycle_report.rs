@@ -10,9 +10,9 @@ use karpenter_cluster::controllers::context::{label, name_of};
 use karpenter_cluster::store::Store;
 use karpenter_state::claim::{INSTANCE_TERMINATING, condition, provider_id, termination_mode};
 
+use crate::claims::hooks::{DeletionCause, LifecycleOutcome};
 use crate::logs;
 use crate::metrics::Metrics;
-use crate::nodeclaim::hooks::{DeletionCause, LifecycleOutcome};
 use crate::stores::Stores;
 
 type LifecycleReporter = dyn Fn(&NodeClaim, &LifecycleOutcome) + Send + Sync;

@@ -1,6 +1,8 @@
 //! Deletes surplus NodeClaims of static NodePools.
 //! Upstream: pkg/controllers/static/deprovisioning/controller.go.
 
+pub(super) mod surplus;
+
 use std::sync::Arc;
 
 use karpenter_api::types::NodeClaim;
@@ -10,9 +12,9 @@ use karpenter_cluster::store::ObjectKey;
 use karpenter_state::cost::DeletionCosts;
 use karpenter_state::pod::Pod;
 
-use super::count::{Counts, counts};
-use super::surplus::{Member, choose};
-use super::{RECHECK, replicas, watch};
+use self::surplus::{Member, choose};
+use crate::claims::node_limits::{Counts, counts};
+use crate::claims::static_pools::{RECHECK, replicas, watch};
 use crate::context::Context;
 use crate::stores::{BY_NODE, BY_POOL};
 use crate::writes;

@@ -8,9 +8,9 @@ use karpenter_cluster::controllers::context::name_of;
 use karpenter_cluster::reconcile::{Queue, Reconcile, Requeue};
 use karpenter_cluster::store::ObjectKey;
 
-use super::count::{Counts, counts, reserve_nodes};
-use super::{RECHECK, is_ready, replicas, watch};
 use crate::claims;
+use crate::claims::node_limits::{Counts, counts, reserve_nodes};
+use crate::claims::static_pools::{RECHECK, is_ready, replicas, watch};
 use crate::context::Context;
 
 /// How often a NodePool that reached its node limit is reconciled.

@@ -17,7 +17,7 @@ use crate::disruption::Disruption;
 use crate::disruption::observe::deletion_costs;
 use crate::disruption::resolved_command::Candidate;
 use crate::events::ObjectEvent;
-use crate::node::annotation_event;
+use crate::evictions::annotation_event;
 
 const UNCONSOLIDATABLE_EVERY: Duration = Duration::from_secs(15 * 60);
 const BUDGET_EVERY: Duration = Duration::from_secs(60);

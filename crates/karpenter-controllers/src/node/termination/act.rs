@@ -13,10 +13,11 @@ use karpenter_cluster::reconcile::Requeue;
 use karpenter_state::claim::{DISRUPTION_REASON, INSTANCE_TERMINATING};
 use serde_json::{Value, json};
 
-use super::decide::{DRAINED, Drain, Facts, Step, condition};
+use super::decide::{DRAINED, Facts, Step, condition};
 use super::{DRAIN_POLL, INSTANCE_POLL, NodeTermination};
 use crate::events::ObjectEvent;
-use crate::node::eviction::EvictionMode;
+use crate::evictions::EvictionMode;
+use crate::evictions::drain::Drain;
 use crate::writes;
 
 const VOLUMES_DETACHED: &str = "VolumesDetached";

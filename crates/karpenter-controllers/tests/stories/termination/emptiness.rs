@@ -2,11 +2,11 @@
 
 use k8s_openapi::api::core::v1::{Node, Pod};
 use karpenter_api::types::NodePool;
+use karpenter_controllers::claims::hooks::Hooks;
 use karpenter_controllers::disruption::Disruption;
-use karpenter_controllers::nodeclaim::hooks::Hooks;
 use karpenter_controllers::nodeclaim::lifecycle::Lifecycle;
 use karpenter_controllers::nodeclaim::pod_events::PodEventsController;
-use karpenter_controllers::nodepool::RegistrationHealth;
+use karpenter_controllers::registration_health::RegistrationHealth;
 use kube::api::DeleteParams;
 use serde_json::{Value, json};
 

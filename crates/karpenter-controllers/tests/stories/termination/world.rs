@@ -15,10 +15,10 @@ use karpenter_cloud::{CloudError, CloudFuture, CloudProvider, Instance, NodeClas
 use karpenter_cluster::cluster::{Cluster, Options};
 use karpenter_cluster::reconcile::{self, Queue, Reconcile, Shutdown};
 use karpenter_controllers::Context;
-use karpenter_controllers::node::{EvictionQueue, Evictions, NodeHydration, NodeTermination};
-use karpenter_controllers::nodepool::{
-    NodePoolConditions, NodePoolCounter, NodePoolHash, RegistrationHealth,
-};
+use karpenter_controllers::evictions::EvictionQueue;
+use karpenter_controllers::node::{Evictions, NodeHydration, NodeTermination};
+use karpenter_controllers::nodepool::{NodePoolConditions, NodePoolCounter, NodePoolHash};
+use karpenter_controllers::registration_health::RegistrationHealth;
 use karpenter_controllers::stores::Stores;
 use karpenter_model::instance_type::InstanceType;
 use kube::api::{Patch, PatchParams};

@@ -9,9 +9,11 @@ use karpenter_state::claim::{DISRUPTION_REASON, REBOOTING, change_conditions, is
 use kube::api::Api;
 use serde_json::{Value, json};
 
-use super::decide::REQUESTED;
 use crate::context::Context;
 use crate::writes;
+
+/// The reason of the condition `Rebooting` until the provider accepts the reboot.
+pub const REQUESTED: &str = "RebootRequested";
 
 /// Requests a reboot of a claim's instance because of `condition` (type/reason). `bound_secs` is the maximum duration of the
 /// drain by policy and claim; the default is the claim's termination grace period, and without one the drain is unlimited.

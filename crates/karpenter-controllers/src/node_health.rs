@@ -1,15 +1,13 @@
 //! Node repair: which nodes are unhealthy by the provider's repair policies, and whether to reboot or replace them.
 //!
 //! Only matches nodes with policies. Whether a repair is allowed (budgets, too many unhealthy nodes) and its execution are
-//! in [`crate::disruption`]. The compiled policies and recent reboots are held here.
+//! in [`crate::disruption`]. The compiled policies and recent reboots are in [`crate::state`].
 //!
 //! Upstream: pkg/controllers/disruption/repair.go, pkg/controllers/node/health.
 
-pub mod history;
 pub mod matching;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, OnceLock};
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
@@ -20,16 +18,8 @@ use karpenter_cluster::controllers::context::{annotation, name_of, uid_of};
 use karpenter_disruption::cluster::Repair;
 use karpenter_state::claim::{REBOOTING, condition};
 
-use self::history::RebootHistory;
 use self::matching::{HealthFacts, RepairMatch, match_policies};
 use crate::context::Context;
-
-/// Compiled policies and recent reboots. Clones share them.
-#[derive(Debug, Clone, Default)]
-pub struct Repairs {
-    policies: Arc<OnceLock<Option<RepairPolicies>>>,
-    pub history: RebootHistory,
-}
 
 /// Why node repair cannot be enabled.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -54,13 +44,12 @@ pub fn check_policies(cloud: &dyn CloudProvider) -> Result<(), RepairUnavailable
 }
 
 impl Context {
-    /// The repair policies; `None` if node repair is disabled, or done by [`super::legacy_repair`].
+    /// The repair policies; `None` if node repair is disabled, or done by [`crate::node::legacy_repair`].
     pub fn repair_policies(&self) -> Option<&RepairPolicies> {
         if !self.gates.node_repair || self.settings.is_node_repair_legacy {
             return None;
         }
-        let compile = || RepairPolicies::new(self.cloud.repair_policies()).ok();
-        self.repairs.policies.get_or_init(compile).as_ref()
+        self.repairs.policies(&*self.cloud)
     }
 }
 
