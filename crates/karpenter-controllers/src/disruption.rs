@@ -42,8 +42,8 @@ use crate::context::Context;
 
 pub use self::command_state::VALIDATION_DELAY;
 pub use self::faults::Inspect;
-pub use self::resume::ANNOTATION_REPLACES;
-pub(crate) use self::resume::created_for;
+pub use crate::annotations::ANNOTATION_REPLACES;
+use crate::annotations::is_replacement;
 
 /// The interval of both loops if no command is in progress and no input is missing.
 pub const IDLE_POLL: Duration = Duration::from_secs(10);
@@ -117,7 +117,7 @@ impl Disruption {
         // A lost or ready replacement is handled at once, before other controllers react to it.
         let to = commands.clone();
         self.context.stores.node_claims.observe(move |change: &Change<NodeClaim>| {
-            let is_replacement = resume::is_replacement(change.object());
+            let is_replacement = is_replacement(change.object());
             let is_lost = change.is_deleted() || change.object().metadata.deletion_timestamp.is_some();
             if is_replacement && (is_lost || becomes_ready(change)) {
                 to.add(commands_key());

@@ -5,6 +5,7 @@
 //! process at once. Objects of other owners are only written where a rule requires it: nodes of NodeClaims, and pods
 //! that are nominated or evicted.
 
+pub mod annotations;
 pub mod capacity_buffer;
 pub mod claims;
 pub mod compute;
@@ -18,6 +19,7 @@ pub mod legacy;
 pub mod log_throttle;
 pub mod logs;
 pub mod metrics;
+pub mod metrics_export;
 pub mod node;
 pub mod node_health;
 pub mod node_overlay;
@@ -39,8 +41,7 @@ pub mod stores;
 pub mod writes;
 
 pub use context::Context;
-pub use operator::options::FeatureGates;
-pub use settings::Settings;
+pub use settings::{FeatureGates, Settings};
 
 /// The commit of the build, as short as upstream prints it; the build sets KARPENTER_COMMIT.
 pub const COMMIT: &str = match option_env!("KARPENTER_COMMIT") {

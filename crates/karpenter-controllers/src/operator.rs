@@ -8,6 +8,7 @@
 pub mod election;
 pub mod http;
 mod instrument;
+pub mod legacy_api;
 mod lifecycle_report;
 pub mod options;
 mod pages;
@@ -33,7 +34,7 @@ use crate::evictions::EvictionQueue;
 use crate::logs::PassIds;
 use crate::metrics::Metrics;
 use crate::metrics::cloud::MeasuredCloud;
-use crate::metrics::cost::PoolCosts;
+use crate::metrics_export::cost::PoolCosts;
 use crate::node::{Evictions, LegacyRepair, NodeHydration, NodeTermination};
 use crate::node_health::{RepairUnavailable, check_policies};
 use crate::node_overlay::NodeOverlays;

@@ -33,18 +33,16 @@ use karpenter_state::pool::is_launching_pool;
 use crate::capacity_buffer::{asks_for_same_pods, observe_referenced_objects};
 use crate::compute::{self, Lane};
 use crate::context::Context;
+use crate::settings::nomination_ttl;
 use crate::{claims, nomination, pods};
 
 pub use batcher::Batcher;
-pub(crate) use observe::{classify_pods_read_only, planning_input, revision};
+pub(crate) use observe::{classify_pods_read_only, planning_input};
 
 /// How long after a pass pods that are still pending are planned again.
 pub const RETRY_AFTER: Duration = Duration::from_secs(10);
 /// The value of the label `controller` in upstream's metrics.
 const METRIC_LABEL: &str = "provisioner";
-/// The shortest time for which a node stays nominated.
-const NOMINATION_TTL_MIN: Duration = Duration::from_secs(10);
-
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// A batch closes when no new trigger arrived for this long.
@@ -69,11 +67,6 @@ impl Settings {
     pub fn nomination_ttl(&self) -> Duration {
         nomination_ttl(self.batch_max)
     }
-}
-
-/// How long a reservation on an open node lasts: twice the longest batch, as upstream's nomination window.
-pub(crate) fn nomination_ttl(batch_max: Duration) -> Duration {
-    batch_max.saturating_mul(2).max(NOMINATION_TTL_MIN)
 }
 
 pub struct Provisioner {
@@ -209,7 +202,7 @@ impl Provisioner {
             buffers::record(context, buffers::Outcome::default(), now).await;
             return Ok(after);
         }
-        let revision = observe::revision(&context.stores);
+        let revision = context.stores.revision();
         let pools = observe::launching_pools(context).await;
         let input = observe::planning_input(context, pods, pools);
         let fingerprint = fingerprint::Fingerprint::of(&input, &context.stores);

@@ -259,6 +259,12 @@ impl Stores {
         }
     }
 
+    /// The newest resource version of the main kinds that a pass reads.
+    pub fn revision(&self) -> u64 {
+        let pods = self.pods.revision().max(self.nodes.revision());
+        pods.max(self.node_claims.revision()).max(self.node_pools.revision())
+    }
+
     /// The Nodes with the provider id of a claim: none or one, unless two Nodes state the same id.
     pub fn nodes_of(&self, claim: &NodeClaim) -> Vec<Arc<Node>> {
         provider_id(claim).map(|id| self.nodes.by(BY_PROVIDER_ID, id)).unwrap_or_default()

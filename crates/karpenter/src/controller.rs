@@ -17,10 +17,11 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
 use karpenter_cluster::clock::Clock;
-use karpenter_controllers::legacy::{self, LegacyKinds};
+use karpenter_controllers::legacy::LegacyKinds;
 use karpenter_controllers::operator::Operator;
 use karpenter_controllers::operator::election::{Election, Settings};
 use karpenter_controllers::operator::http::Port;
+use karpenter_controllers::operator::legacy_api;
 use karpenter_controllers::operator::options::IgnoredVariable;
 use karpenter_legacy::GlobalSettings;
 use tokio::signal::unix::{SignalKind, signal};
@@ -160,7 +161,7 @@ async fn work(choice: ProviderChoice, arguments: &ControllerArguments) -> Result
         provider.start(&mut operator).await;
         if let Some(old_kinds) = old_kinds {
             let legacy_options = v1alpha5_settings.complete(arguments.legacy_options());
-            legacy::serve_kinds(&mut operator, old_kinds, legacy_options).await;
+            legacy_api::serve_kinds(&mut operator, old_kinds, legacy_options).await;
         }
         std::future::pending::<()>().await;
     };

@@ -25,7 +25,7 @@ struct Layer {
 const LAYERS: [Layer; 7] = [
     Layer {
         name: "settings and readings",
-        modules: &["condition_transitions", "pods", "recent", "settings"],
+        modules: &["annotations", "condition_transitions", "pods", "recent", "settings"],
     },
     Layer {
         name: "reports and writes",
@@ -46,6 +46,7 @@ const LAYERS: [Layer; 7] = [
             "legacy::adoption",
             "legacy::emptiness",
             "legacy::revert",
+            "metrics_export",
             "node",
             "node::eviction",
             "node::hydration",

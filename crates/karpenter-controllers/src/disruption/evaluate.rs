@@ -30,7 +30,7 @@ use super::{Disruption, IDLE_POLL, RETRY_POLL};
 use crate::compute::{self, Lane};
 use crate::decision_journal::DecisionRecord;
 use crate::nomination;
-use crate::provisioning::{faults, revision as provisioning_revision};
+use crate::provisioning::faults;
 
 /// Limits how many verdicts are explained per node if there is nothing to disrupt: each needs a simulation, and busy
 /// clusters are evaluated often.
@@ -245,7 +245,7 @@ impl Disruption {
                 by: "disruption",
                 what: format!("{} nodes are not disrupted because of a planner fault", claims.len()),
                 why: found.iter().map(|fault| fault.cause.to_string()).collect(),
-                revision: provisioning_revision(&self.context.stores),
+                revision: self.context.stores.revision(),
                 cost_before_per_hour: None,
                 cost_after_per_hour: None,
             });

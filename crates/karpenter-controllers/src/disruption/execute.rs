@@ -27,7 +27,9 @@ use super::Disruption;
 use super::command_queue::ActiveCommand;
 use super::command_state::{ClaimId, CommandState, RollbackCause};
 use super::resolved_command::{Candidate, MoveTarget, ResolvedCommand};
-use super::resume::{ANNOTATION_REPLACES, ReplacementAnnotation, is_replacement, method_name, policy_name};
+use crate::annotations::{
+    ANNOTATION_REPLACES, ReplacementAnnotation, is_replacement, method_name, policy_name,
+};
 use crate::claims::node_limits::reserve_nodes;
 use crate::claims::reboot_request;
 use crate::stores::BY_PROVIDER_ID;
@@ -285,7 +287,7 @@ impl Disruption {
             .collect();
         // Mode Cost has pod reservations; upstream nominates the nodes for a while instead.
         if self.rules.mode == Mode::Compat {
-            let expires = after(now, crate::provisioning::nomination_ttl(context.settings.batch_max));
+            let expires = after(now, crate::settings::nomination_ttl(context.settings.batch_max));
             moves.iter().for_each(|(_, host)| context.state.nominate_node(host, expires));
         }
         context.state.start_command(resolved.candidates.iter().map(|one| one.id.name.as_str()), moves, now);

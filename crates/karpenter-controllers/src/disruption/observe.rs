@@ -102,7 +102,7 @@ pub(crate) async fn observe(
         pod_budgets: stores.budgets.list(),
         nominated: state.nominated_nodes(now),
         deletion_costs,
-        revision: provisioning::revision(stores),
+        revision: stores.revision(),
         ..DisruptionInput::default()
     };
     input

@@ -129,7 +129,7 @@ impl Disruption {
             by: "disruption",
             what: format!("{mood} {} nodes: {}", nodes.len(), nodes.join(", ")),
             why: vec![why, format!("command {id}")],
-            revision: crate::provisioning::revision(&self.context.stores),
+            revision: self.context.stores.revision(),
             cost_before_per_hour: None,
             cost_after_per_hour: None,
         });

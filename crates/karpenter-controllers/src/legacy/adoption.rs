@@ -7,22 +7,15 @@
 use k8s_openapi::api::core::v1::Node;
 use karpenter_api::labels;
 use karpenter_api::types::{NodeClaim, NodePool};
-use karpenter_cluster::controllers::context::{annotation, is_already_exists, is_deleting, label, name_of};
+use karpenter_cluster::controllers::context::{is_already_exists, is_deleting, label, name_of};
 use karpenter_cluster::controllers::hash::fnv32a;
 use karpenter_cluster::reconcile::{Queue, Reconcile, Requeue};
 use karpenter_cluster::store::{Change, ObjectKey};
 use kube::api::{Api, PostParams};
 
+use crate::annotations::ANNOTATION_ADOPTS;
 use crate::claims;
 use crate::context::Context;
-
-/// The provider id of an existing instance, for which the claim was created.
-pub const ANNOTATION_ADOPTS: &str = "compatibility.karpenter.sh/adopts";
-
-/// The provider id of the instance that a claim adopts instead of a launch.
-pub(crate) fn adopted_provider_id(claim: &NodeClaim) -> Option<&str> {
-    annotation(claim, ANNOTATION_ADOPTS).filter(|id| !id.is_empty())
-}
 
 /// Labels that are not copied from the node to the claim.
 const NODE_ONLY_LABELS: [&str; 4] =
@@ -108,6 +101,8 @@ impl Reconcile for Adoption {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::annotations::adopted_provider_id;
+    use karpenter_cluster::controllers::context::annotation;
     use serde_json::{Value, json};
 
     fn pool(labels: Value) -> NodePool {

@@ -137,7 +137,7 @@ fn can_never_run_on(stores: &Stores, node: Option<&str>, pod: &Pod) -> bool {
 /// Like [`classify_pods`], without changing any state.
 pub(crate) fn classify_pods_read_only(context: &Context, now: Timestamp) -> ClassifiedPods {
     let stores = &context.stores;
-    let hosts = Hosts::read(context, super::nomination_ttl(context.settings.batch_max), now);
+    let hosts = Hosts::read(context, crate::settings::nomination_ttl(context.settings.batch_max), now);
     let pod_budgets = PodBudgets::read(stores);
     let mut classified = ClassifiedPods {
         is_any_node_terminating: !hosts.terminating_nodes.is_empty(),
@@ -255,12 +255,6 @@ pub(super) fn is_node_of(stores: &Stores, claim: &str, node: &str) -> bool {
     let id = claim.as_ref().and_then(|claim| claim.status.as_ref()?.provider_id.as_deref());
     let nodes = id.map(|id| stores.nodes.by(BY_PROVIDER_ID, id)).unwrap_or_default();
     nodes.iter().any(|one| one.metadata.name.as_deref() == Some(node))
-}
-
-/// The newest resource version of the main kinds that a pass reads.
-pub(crate) fn revision(stores: &Stores) -> u64 {
-    let pods = stores.pods.revision().max(stores.nodes.revision());
-    pods.max(stores.node_claims.revision()).max(stores.node_pools.revision())
 }
 
 /// NodePools that may launch, with their instance types.

@@ -12,9 +12,9 @@ use crate::pods;
 
 /// A claim that could be deleted, and the pods on its node.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::static_capacity) struct Member<'a> {
-    pub(in crate::static_capacity) claim: &'a NodeClaim,
-    pub(in crate::static_capacity) pods: &'a [std::sync::Arc<Pod>],
+pub(crate) struct Member<'a> {
+    pub(crate) claim: &'a NodeClaim,
+    pub(crate) pods: &'a [std::sync::Arc<Pod>],
 }
 
 /// The order of deletion: claims that are not launched, empty nodes, then nodes by disruption cost. Nodes with a
@@ -27,7 +27,7 @@ enum DeletionOrder {
 }
 
 /// Names of the claims to delete, at most `count`.
-pub(in crate::static_capacity) fn choose(
+pub(crate) fn choose(
     members: &[Member<'_>],
     count: usize,
     deletion_costs: DeletionCosts,
