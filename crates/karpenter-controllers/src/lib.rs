@@ -6,6 +6,7 @@
 //! that are nominated or evicted.
 
 pub mod annotations;
+mod buffers;
 pub mod capacity_buffer;
 pub mod claims;
 pub mod compute;
@@ -26,8 +27,11 @@ pub mod node_overlay;
 pub mod nodeclaim;
 pub mod nodepool;
 pub mod nomination;
+pub mod nominations;
 pub mod offerings;
 pub mod operator;
+mod planner_faults;
+mod planner_input;
 pub mod pod_deletion_cost;
 pub mod pods;
 pub mod provisioning;

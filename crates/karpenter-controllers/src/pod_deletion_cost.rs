@@ -29,8 +29,8 @@ use self::rank::{Cost, Node as Ranked, planned_writes, rank};
 pub use self::writer::{CostQueue, CostWriter};
 use crate::compute::catch;
 use crate::context::Context;
-use crate::disruption::observe;
-use crate::provisioning::faults::report;
+use crate::planner_faults::report;
+use crate::planner_input;
 use crate::stores::BY_NODE;
 
 const EVERY: Duration = Duration::from_secs(60);
@@ -82,7 +82,7 @@ impl Reconcile for PodDeletionCosts {
         }
         let claims = context.stores.node_claims.list();
         let coming: BTreeSet<String> = claims.iter().map(|claim| name_of(&**claim).to_owned()).collect();
-        let Some(facts) = observe::observe(context, Vec::new(), &coming).await else {
+        let Some(facts) = planner_input::disruption::observe(context, Vec::new(), &coming).await else {
             return Ok(Requeue::After(UNTIL_SYNCED));
         };
         let revision = facts.input.revision;

@@ -15,7 +15,6 @@ mod decide;
 pub(crate) mod faults;
 mod fingerprint;
 mod log_lines;
-mod observe;
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -30,14 +29,13 @@ use karpenter_model::problem::Options;
 use karpenter_scheduling::validated::{DefaultPlanner, Planner};
 use karpenter_state::pool::is_launching_pool;
 
-use crate::capacity_buffer::{asks_for_same_pods, observe_referenced_objects};
+use crate::buffers::{asks_for_same_pods, observe_referenced_objects};
 use crate::compute::{self, Lane};
 use crate::context::Context;
 use crate::settings::nomination_ttl;
-use crate::{claims, nomination, pods};
+use crate::{claims, nominations, planner_input, pods};
 
 pub use batcher::Batcher;
-pub(crate) use observe::{classify_pods_read_only, planning_input};
 
 /// How long after a pass pods that are still pending are planned again.
 pub const RETRY_AFTER: Duration = Duration::from_secs(10);
@@ -111,7 +109,9 @@ impl Provisioner {
                 && let Some(node) = pods::node_name(new)
                 && !pods::is_bound(old)
             {
-                state.record_binding(pods::uid_of(new), |claim| observe::is_node_of(&stores, claim, node));
+                state.record_binding(pods::uid_of(new), |claim| {
+                    planner_input::is_node_of(&stores, claim, node)
+                });
             }
             if !change.is_deleted()
                 && pods::is_provisionable(pod)
@@ -192,9 +192,9 @@ impl Provisioner {
         claims::resolve_unconfirmed_creates(context).await?;
         let now = context.clock.now();
         context.state.expire(now);
-        let pods = observe::classify_pods(context, self.settings.nomination_ttl(), now);
+        let pods = planner_input::classify_pods(context, self.settings.nomination_ttl(), now);
         context.metrics.pods.acknowledge(pods.pending.iter().map(|pod| &**pod), now);
-        nomination::clear(context, &pods.expired_reservations).await;
+        nominations::clear(context, &pods.expired_reservations).await;
         self.nominate_inherited(&pods).await;
         let after = self.next_pass(&pods);
         if pods.pending.is_empty() {
@@ -203,8 +203,8 @@ impl Provisioner {
             return Ok(after);
         }
         let revision = context.stores.revision();
-        let pools = observe::launching_pools(context).await;
-        let input = observe::planning_input(context, pods, pools);
+        let pools = planner_input::launching_pools(context).await;
+        let input = planner_input::planning_input(context, pods, pools);
         let fingerprint = fingerprint::Fingerprint::of(&input, &context.stores);
         let repeated = self.last_idle_pass().repeats(&fingerprint);
         if let Some(events) = repeated {
@@ -240,14 +240,14 @@ impl Provisioner {
     }
 
     /// Nominates nodes for pods that inherited a reservation, if the node is open already.
-    async fn nominate_inherited(&self, pods: &observe::ClassifiedPods) {
+    async fn nominate_inherited(&self, pods: &planner_input::ClassifiedPods) {
         for claim in &pods.inherited_on {
-            nomination::write_nominations(&self.context, claim).await;
+            nominations::write_nominations(&self.context, claim).await;
         }
     }
 
     /// Requeues while there are pending pods, reservations or terminating nodes, in case no watch event triggers a batch.
-    fn next_pass(&self, pods: &observe::ClassifiedPods) -> Requeue {
+    fn next_pass(&self, pods: &planner_input::ClassifiedPods) -> Requeue {
         let is_idle = pods.pending.is_empty()
             && pods.expected.is_empty()
             && !pods.is_any_node_terminating
@@ -268,8 +268,8 @@ impl Reconcile for Provisioner {
             }
             None => {
                 // Without a trigger, this is a periodic pass: pods that are still pending are added to a batch.
-                let pods = observe::classify_pods(&self.context, self.settings.nomination_ttl(), now);
-                nomination::clear(&self.context, &pods.expired_reservations).await;
+                let pods = planner_input::classify_pods(&self.context, self.settings.nomination_ttl(), now);
+                nominations::clear(&self.context, &pods.expired_reservations).await;
                 self.nominate_inherited(&pods).await;
                 let mut batcher = self.batcher();
                 for pod in &pods.pending {
@@ -309,9 +309,4 @@ fn record_launch_result(context: &Context, change: &Change<NodeClaim>, trigger: 
             trigger(&reservation.uid);
         }
     }
-}
-
-/// Whether at least `limit` has passed since then.
-pub(crate) fn is_overdue(started: jiff::Timestamp, now: jiff::Timestamp, limit: Duration) -> bool {
-    since(now, started) >= limit
 }

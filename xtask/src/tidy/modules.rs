@@ -22,7 +22,7 @@ struct Layer {
 
 /// The layers from the lowest to the highest. A path belongs to the module with the longest name that is a prefix of
 /// it.
-const LAYERS: [Layer; 7] = [
+const LAYERS: [Layer; 8] = [
     Layer {
         name: "settings and readings",
         modules: &["annotations", "condition_transitions", "pods", "recent", "settings"],
@@ -35,8 +35,17 @@ const LAYERS: [Layer; 7] = [
     Layer { name: "context", modules: &["context"] },
     Layer {
         name: "shared services",
-        modules: &["claims", "evictions", "node_health", "registration_health"],
+        modules: &[
+            "buffers",
+            "claims",
+            "evictions",
+            "node_health",
+            "nominations",
+            "planner_faults",
+            "registration_health",
+        ],
     },
+    Layer { name: "input of the planner", modules: &["planner_input"] },
     Layer {
         name: "controllers",
         modules: &[
@@ -183,9 +192,9 @@ fn module_of(file: &Path) -> Vec<String> {
     if parts == ["lib"] { Vec::new() } else { parts }
 }
 
-/// Paths that start with `crate::` or `super::` in code before the first test module, with their line.
+/// Paths that start with `crate::` or `super::` in code before the first inline test module, with their line.
 fn references(code: &str, module: &[String]) -> Vec<(usize, Vec<String>)> {
-    let code = code.find("#[cfg(test)]\nmod ").map_or(code, |end| &code[..end]);
+    let code = &code[..inline_tests(code)];
     let mut found = Vec::new();
     for (at, keyword) in code.match_indices("crate").chain(code.match_indices("super")) {
         let before = &code[..at];
@@ -208,6 +217,14 @@ fn references(code: &str, module: &[String]) -> Vec<(usize, Vec<String>)> {
         found.extend(paths.into_iter().map(|path| (line, path)));
     }
     found
+}
+
+/// Where the first inline test module begins. A declaration such as `mod tests;` is not one: code follows it.
+fn inline_tests(code: &str) -> usize {
+    let is_inline =
+        |at: usize| code[at..].find([';', '{']).is_some_and(|end| code[at + end..].starts_with('{'));
+    let mut starts = code.match_indices("#[cfg(test)]\nmod ").map(|(at, _)| at);
+    starts.find(|at| is_inline(*at)).unwrap_or(code.len())
 }
 
 fn parent(module: &[String]) -> &[String] {
@@ -255,6 +272,13 @@ mod tests {
         let code = "// crate::no\nuse crate::{a::{self, B}, c};\nfn f() { crate::d::e(\"crate::no\") }\n\
                     use super::super::x::Y;\nuse super::*;\npub(crate) fn g() {}\n#[cfg(test)]\nmod tests { use crate::z; }\n";
         assert_eq!(paths(code, &["m", "n"]), ["2 a", "2 a::B", "2 c", "3 d::e", "4 x::Y", "5 m"]);
+    }
+
+    #[test]
+    fn code_after_the_declaration_of_a_test_module_is_read() {
+        let code =
+            "#[cfg(test)]\nmod tests;\nuse crate::a::B;\n#[cfg(test)]\nmod more {\n    use crate::c;\n}\n";
+        assert_eq!(paths(code, &["m"]), ["3 a::B"]);
     }
 
     #[test]

@@ -20,10 +20,11 @@ use super::observe::{self, observe_claim};
 use super::resolved_command::{Candidate, ResolvedCommand};
 use super::resume::{ResumableCommand, resumable};
 use super::{Disruption, IDLE_POLL, RETRY_POLL};
+use crate::planner_input;
 
 impl Disruption {
     pub(super) async fn advance(&self) -> Duration {
-        if !observe::is_synced(&self.context) {
+        if !planner_input::disruption::is_synced(&self.context) {
             return RETRY_POLL;
         }
         if !self.command_queue().is_resumed {

@@ -22,15 +22,17 @@ use karpenter_state::{AssembledCluster, assemble_disruption};
 use super::command_queue::ActiveCommand;
 use super::command_state::{BUDGET_POLL, BUDGET_WAIT_MAX, CommandState};
 use super::faults::{Inspect, all_reasons, evaluate_contained};
-use super::observe::{self, DisruptionFacts};
+use super::observe::{self};
 use super::resolved_command::ResolvedCommand;
 use super::trigger::next_evaluation_at;
 use super::validate::{ValidationResult, validate_commands, without_numbers};
 use super::{Disruption, IDLE_POLL, RETRY_POLL};
 use crate::compute::{self, Lane};
 use crate::decision_journal::DecisionRecord;
-use crate::nomination;
-use crate::provisioning::faults;
+use crate::nominations::expects_pods;
+use crate::planner_faults;
+use crate::planner_input;
+use crate::planner_input::disruption::DisruptionFacts;
 
 /// Limits how many verdicts are explained per node if there is nothing to disrupt: each needs a simulation, and busy
 /// clusters are evaluated often.
@@ -172,7 +174,9 @@ impl Disruption {
         let plan_beyond_budgets =
             self.rules.mode == Mode::Cost && self.command_queue().may_plan_beyond_budgets(now);
         let hints = EvaluationHints { plan_beyond_budgets, churn_ends_at: self.churn_ends_at(now) };
-        let Some(facts) = observe::observe(context, without_numbers(&proposed_commands), &own).await else {
+        let Some(facts) =
+            planner_input::disruption::observe(context, without_numbers(&proposed_commands), &own).await
+        else {
             return RETRY_POLL;
         };
         self.watchdog.evaluated(now);
@@ -236,7 +240,7 @@ impl Disruption {
     /// Counts, logs and journals faults of the planner.
     fn report(&self, found: &[Fault], excluded: &[Arc<str>]) {
         let claims: Vec<&str> = excluded.iter().map(|claim| &**claim).collect();
-        faults::report(&self.context, "disruption", found, "", &claims.join(", "));
+        planner_faults::report(&self.context, "disruption", found, "", &claims.join(", "));
         let Some(first) = found.first() else { return };
         let now = self.context.clock.now();
         if self.context.log_throttle.is_due("journal of planner faults", first.cause.name(), now) {
@@ -283,9 +287,8 @@ impl Disruption {
     /// The expected end of pod churn: pods that leave nodes, or are nominated and not bound yet.
     fn churn_ends_at(&self, now: Timestamp) -> Option<Timestamp> {
         let context = &self.context;
-        let expects_pods = || {
-            context.state.hosts_with_reservations().iter().any(|host| nomination::expects_pods(context, host))
-        };
+        let expects_pods =
+            || context.state.hosts_with_reservations().iter().any(|host| expects_pods(context, host));
         self.pod_churn.ends_at(now, expects_pods)
     }
 

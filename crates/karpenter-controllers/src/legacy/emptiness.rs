@@ -15,7 +15,7 @@ use karpenter_state::pod::Pod;
 use serde_json::json;
 
 use crate::context::Context;
-use crate::nomination::expects_pods;
+use crate::nominations::expects_pods;
 use crate::stores::BY_NODE;
 use crate::{pods, writes};
 

@@ -15,10 +15,10 @@ use karpenter_cluster::reconcile::{Queue, Reconcile, Requeue};
 use karpenter_cluster::store::{Change, ObjectKey};
 use karpenter_state::pod::Pod;
 
-use super::available_capacity::AvailableCapacity;
-use super::node_access::{NodeAccess, node_access};
-use super::{clear, node_of, nominate_all};
 use crate::context::Context;
+use crate::nominations::available_capacity::AvailableCapacity;
+use crate::nominations::node_access::{NodeAccess, node_access};
+use crate::nominations::{clear, node_of, nominate_all};
 use crate::pods;
 use crate::state::PodReservation;
 use crate::stores::{BY_NODE, BY_PROVIDER_ID};

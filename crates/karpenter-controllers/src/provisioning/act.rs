@@ -15,12 +15,12 @@ use karpenter_state::pod::Pod;
 use kube::api::Api;
 
 use super::decide::{Decided, Failure, FailureKind, Launch, Placement};
-use super::observe::still_needs_a_node;
 use super::{METRIC_LABEL, Provisioner, RETRY_AFTER, buffers};
 use crate::claims;
 use crate::context::Context;
 use crate::decision_journal::DecisionRecord;
 use crate::events::ObjectEvent;
+use crate::planner_input::still_needs_a_node;
 
 /// The maximum number of concurrent requests that create claims or publish events.
 const CONCURRENT_WRITES_MAX: usize = 16;

@@ -17,8 +17,7 @@ use karpenter_state::buffers::{PROVISIONING, READY_FOR_PROVISIONING, buffer_of, 
 use karpenter_state::pod::Pod;
 
 use super::decide::Decided;
-use super::observe::ClassifiedPods;
-use crate::capacity_buffer::{set_condition, virtual_pods, write_status};
+use crate::buffers::{set_condition, write_status};
 use crate::context::Context;
 use crate::pods;
 use crate::stores::listed;
@@ -63,27 +62,6 @@ impl Outcome {
         for (namespace, name) in pods.iter().filter_map(|pod| buffer_of(pod)) {
             let tally = self.tallies.entry((namespace.to_owned(), name.to_owned())).or_default();
             *part(tally) += 1;
-        }
-    }
-}
-
-/// Adds the virtual pods to the pending pods.
-pub(super) fn add_pending(context: &Context, classified: &mut ClassifiedPods) {
-    classified.pending.extend(virtual_pods(context));
-}
-
-/// Adds the virtual pods to the nodes that the last pass planned them onto, so that disruption sees this capacity in
-/// use.
-pub(super) fn add_to_snapshot(context: &Context, classified: &mut ClassifiedPods) {
-    let hosts = context.state.buffer_hosts();
-    for pod in virtual_pods(context) {
-        let node = hosts.get(pods::uid_of(&pod));
-        match node.filter(|node| context.stores.nodes.get("", node).is_some()) {
-            Some(node) => {
-                let placed = Pod { node_name: Some(node.as_str().into()), ..(*pod).clone() };
-                classified.bound.push(Arc::new(placed));
-            }
-            None => classified.pending.push(pod),
         }
     }
 }

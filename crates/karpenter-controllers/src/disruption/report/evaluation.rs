@@ -14,10 +14,10 @@ use karpenter_state::{AssembledCluster, ControlError, PoolBudgetError};
 
 use crate::context::Context;
 use crate::disruption::Disruption;
-use crate::disruption::observe::deletion_costs;
 use crate::disruption::resolved_command::Candidate;
 use crate::events::ObjectEvent;
 use crate::evictions::annotation_event;
+use crate::planner_input::disruption::deletion_costs;
 
 const UNCONSOLIDATABLE_EVERY: Duration = Duration::from_secs(15 * 60);
 const BUDGET_EVERY: Duration = Duration::from_secs(60);

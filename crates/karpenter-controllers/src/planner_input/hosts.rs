@@ -14,11 +14,11 @@ use karpenter_state::claim::is_instance_terminating;
 use karpenter_state::node::is_tracked;
 use karpenter_state::pod::Pod;
 
+use super::is_overdue;
 use super::{NOMINATED_MAX, can_never_run_on};
 use crate::context::Context;
-use crate::nomination::AvailableCapacity;
+use crate::nominations::available_capacity::AvailableCapacity;
 use crate::pods;
-use crate::provisioning::is_overdue;
 use crate::stores::{BY_NODE, BY_PROVIDER_ID};
 
 /// The NodeClaims of this provider, and nodes without a NodeClaim.

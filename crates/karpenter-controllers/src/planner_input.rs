@@ -1,5 +1,6 @@
 //! Reads the input of a provisioning pass from the stores: pending pods, pods with a reservation, and the cluster.
 
+pub(crate) mod disruption;
 mod hosts;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,6 +12,7 @@ use k8s_openapi::api::core::v1::Taint;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use karpenter_api::labels;
 use karpenter_cloud::CloudError;
+use karpenter_cluster::clock::since;
 use karpenter_cluster::controllers::context::name_of;
 use karpenter_cluster::controllers::placement::{taints_of, tolerates_all};
 use karpenter_state::node::is_tracked;
@@ -19,10 +21,11 @@ use karpenter_state::pool::is_launching_pool;
 use karpenter_state::{ClusterInput, DefaultSpreadInput, PoolInput};
 
 use self::hosts::Hosts;
-use super::{buffers, is_overdue};
+use crate::buffers::virtual_pods;
 use crate::context::Context;
-use crate::nomination::AvailableCapacity;
+use crate::nominations::available_capacity::AvailableCapacity;
 use crate::pods;
+use crate::settings::nomination_ttl;
 use crate::state::PodReservation;
 use crate::stores::{BY_NODE, BY_PROVIDER_ID, Stores, listed};
 
@@ -41,21 +44,21 @@ pub(crate) struct ClassifiedPods {
     /// Pods that are bound to a node, including pods on terminating nodes.
     pub(crate) bound: Vec<Arc<Pod>>,
     /// Pods without a node or reservation, which are planned in this pass.
-    pub(super) pending: Vec<Arc<Pod>>,
+    pub(crate) pending: Vec<Arc<Pod>>,
     /// Pods with a reservation, with the host of the reservation.
-    pub(super) expected: Vec<(String, Arc<Pod>)>,
+    pub(crate) expected: Vec<(String, Arc<Pod>)>,
     /// Reservations that were removed because they expired or their host is gone.
-    pub(super) expired_reservations: Vec<PodReservation>,
+    pub(crate) expired_reservations: Vec<PodReservation>,
     /// Hosts on which pods inherited reservations of deleted pods.
-    pub(super) inherited_on: BTreeSet<String>,
-    pub(super) is_any_node_terminating: bool,
+    pub(crate) inherited_on: BTreeSet<String>,
+    pub(crate) is_any_node_terminating: bool,
     /// Whether the kube-scheduler preempts pods for a pending pod; the preemption may fail.
-    pub(super) is_preempting: bool,
+    pub(crate) is_preempting: bool,
 }
 
 /// Classifies all pods and updates reservations: removes those of bound pods, those on hosts that are gone, and those
 /// of pods that the kube-scheduler did not bind in time.
-pub(super) fn classify_pods(context: &Context, nomination_ttl: Duration, now: Timestamp) -> ClassifiedPods {
+pub(crate) fn classify_pods(context: &Context, nomination_ttl: Duration, now: Timestamp) -> ClassifiedPods {
     let stores = &context.stores;
     let hosts = Hosts::read(context, nomination_ttl, now);
     let mut classified = ClassifiedPods {
@@ -116,7 +119,7 @@ pub(super) fn classify_pods(context: &Context, nomination_ttl: Duration, now: Ti
         }
     }
     context.state.retain_nomination_records(|uid| unbound.contains(uid));
-    buffers::add_pending(context, &mut classified);
+    add_buffers(context, &mut classified);
     classified
 }
 
@@ -137,7 +140,7 @@ fn can_never_run_on(stores: &Stores, node: Option<&str>, pod: &Pod) -> bool {
 /// Like [`classify_pods`], without changing any state.
 pub(crate) fn classify_pods_read_only(context: &Context, now: Timestamp) -> ClassifiedPods {
     let stores = &context.stores;
-    let hosts = Hosts::read(context, crate::settings::nomination_ttl(context.settings.batch_max), now);
+    let hosts = Hosts::read(context, nomination_ttl(context.settings.batch_max), now);
     let pod_budgets = PodBudgets::read(stores);
     let mut classified = ClassifiedPods {
         is_any_node_terminating: !hosts.terminating_nodes.is_empty(),
@@ -170,7 +173,7 @@ pub(crate) fn classify_pods_read_only(context: &Context, now: Timestamp) -> Clas
             }
         }
     }
-    buffers::add_to_snapshot(context, &mut classified);
+    add_buffers_to_snapshot(context, &mut classified);
     classified
 }
 
@@ -240,7 +243,7 @@ impl PodBudgets {
 }
 
 /// Whether a planned pod still needs a node. It may have been bound, deleted or finished while the plan was made.
-pub(super) fn still_needs_a_node(stores: &Stores, planned: &Pod) -> bool {
+pub(crate) fn still_needs_a_node(stores: &Stores, planned: &Pod) -> bool {
     let current = stores.pods.get(planned.namespace(), &planned.name);
     current.is_some_and(|current| {
         pods::uid_of(&current) == pods::uid_of(planned)
@@ -250,7 +253,7 @@ pub(super) fn still_needs_a_node(stores: &Stores, planned: &Pod) -> bool {
 }
 
 /// Whether the node of a claim has this name.
-pub(super) fn is_node_of(stores: &Stores, claim: &str, node: &str) -> bool {
+pub(crate) fn is_node_of(stores: &Stores, claim: &str, node: &str) -> bool {
     let claim = stores.node_claims.get("", claim);
     let id = claim.as_ref().and_then(|claim| claim.status.as_ref()?.provider_id.as_deref());
     let nodes = id.map(|id| stores.nodes.by(BY_PROVIDER_ID, id)).unwrap_or_default();
@@ -258,7 +261,7 @@ pub(super) fn is_node_of(stores: &Stores, claim: &str, node: &str) -> bool {
 }
 
 /// NodePools that may launch, with their instance types.
-pub(super) async fn launching_pools(context: &Context) -> Vec<PoolInput> {
+pub(crate) async fn launching_pools(context: &Context) -> Vec<PoolInput> {
     let mut pools = Vec::new();
     for pool in context.stores.node_pools.list() {
         if !is_launching_pool(&pool) || !context.is_managed(&pool.spec.template.spec.node_class_ref) {
@@ -325,4 +328,30 @@ fn spreading(context: &Context) -> DefaultSpreadInput {
         stateful_sets: listed(stores.stateful_sets.as_ref()),
         replication_controllers: listed(stores.replication_controllers.as_ref()),
     }
+}
+
+/// Adds the virtual pods to the pending pods.
+fn add_buffers(context: &Context, classified: &mut ClassifiedPods) {
+    classified.pending.extend(virtual_pods(context));
+}
+
+/// Adds the virtual pods to the nodes that the last pass planned them onto, so that disruption sees this capacity in
+/// use.
+fn add_buffers_to_snapshot(context: &Context, classified: &mut ClassifiedPods) {
+    let hosts = context.state.buffer_hosts();
+    for pod in virtual_pods(context) {
+        let node = hosts.get(pods::uid_of(&pod));
+        match node.filter(|node| context.stores.nodes.get("", node).is_some()) {
+            Some(node) => {
+                let placed = Pod { node_name: Some(node.as_str().into()), ..(*pod).clone() };
+                classified.bound.push(Arc::new(placed));
+            }
+            None => classified.pending.push(pod),
+        }
+    }
+}
+
+/// Whether at least `limit` has passed since then.
+pub(crate) fn is_overdue(started: Timestamp, now: Timestamp, limit: Duration) -> bool {
+    since(now, started) >= limit
 }
