@@ -1,5 +1,8 @@
 //! Builds NodeClaims from planned nodes. No other module creates NodeClaims.
 //!
+//! The children hold what several controllers of NodeClaims need: [`node_limits`], [`reboot_request`], and [`hooks`] of
+//! the lifecycle.
+//!
 //! A NodeClaim contains everything that a launch needs: a copy of the NodePool's template, and the instance types,
 //! zones and capacity types of the plan as requirements.
 //! Upstream: pkg/controllers/provisioning/scheduling/nodeclaimtemplate.go, `Provisioner.Create` in

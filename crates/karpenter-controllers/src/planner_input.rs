@@ -1,4 +1,5 @@
-//! Reads the input of a provisioning pass from the stores: pending pods, pods with a reservation, and the cluster.
+//! Reads what provisioning, disruption and pod deletion costs give to the planner: pending pods, pods with a reservation,
+//! and the cluster.
 
 pub(crate) mod disruption;
 mod hosts;

@@ -22,7 +22,7 @@ use karpenter_state::{AssembledCluster, assemble_disruption};
 use super::command_queue::ActiveCommand;
 use super::command_state::{BUDGET_POLL, BUDGET_WAIT_MAX, CommandState};
 use super::faults::{Inspect, all_reasons, evaluate_contained};
-use super::observe::{self};
+use super::observe;
 use super::resolved_command::ResolvedCommand;
 use super::trigger::next_evaluation_at;
 use super::validate::{ValidationResult, validate_commands, without_numbers};

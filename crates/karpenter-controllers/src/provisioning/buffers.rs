@@ -1,4 +1,4 @@
-//! CapacityBuffers in a provisioning pass: adds their virtual pods to the plan and writes the result to their status.
+//! CapacityBuffers after a provisioning pass: writes the result of planning their virtual pods to their status.
 //!
 //! Virtual pods are planned like other pods, but get no events, reservations or nominations. The nodes that they were
 //! planned onto are recorded, because such a node is not empty.
