@@ -12,11 +12,11 @@ use karpenter_cluster::controllers::context::{difference, is_not_found, name_of,
 use karpenter_cluster::store::{Change, Store};
 use karpenter_state::buffers::{self, READY_FOR_PROVISIONING, Workloads};
 use karpenter_state::pod::Pod;
-use kube::Resource;
 use kube::api::{Api, Patch, PatchParams};
+use kube::{Client, Resource};
 use serde_json::json;
 
-use crate::context::Context;
+use crate::settings::FeatureGates;
 use crate::stores::{Stores, listed};
 
 /// Whether a buffer requires the same virtual pods as before, regardless of the result of planning them.
@@ -125,18 +125,19 @@ pub(crate) fn set_condition(
 
 /// Patches the changed fields of the status. Fails with a conflict if the buffer changed since it was read.
 pub(crate) async fn write_status(
-    context: &Context,
+    client: &Client,
+    stores: &Stores,
     buffer: &CapacityBuffer,
     new: &CapacityBufferStatus,
 ) -> kube::Result<()> {
     let old = buffer.status.clone().unwrap_or_default();
     let Some(difference) = difference(&old, new) else { return Ok(()) };
-    let api = Api::<CapacityBuffer>::namespaced(context.client.clone(), namespace_of(buffer));
+    let api = Api::<CapacityBuffer>::namespaced(client.clone(), namespace_of(buffer));
     let metadata = json!({"uid": uid_of(buffer), "resourceVersion": buffer.metadata.resource_version});
     let patch = Patch::Merge(json!({"metadata": metadata, "status": difference}));
     match api.patch_status(name_of(buffer), &PatchParams::default(), &patch).await {
         Ok(written) => {
-            if let Some(store) = &context.stores.capacity_buffers {
+            if let Some(store) = &stores.capacity_buffers {
                 store.apply(written);
             }
             Ok(())
@@ -147,11 +148,10 @@ pub(crate) async fn write_status(
 }
 
 /// The virtual pods of all ready buffers.
-pub(crate) fn virtual_pods(context: &Context) -> Vec<Arc<Pod>> {
-    if !context.gates.capacity_buffer {
+pub(crate) fn virtual_pods(stores: &Stores, gates: &FeatureGates) -> Vec<Arc<Pod>> {
+    if !gates.capacity_buffer {
         return Vec::new();
     }
-    let stores = &context.stores;
     let ready = listed(stores.capacity_buffers.as_ref());
     let ready = ready.iter().filter(|buffer| buffers::is_ready(buffer));
     let pods = ready.filter_map(|buffer| {

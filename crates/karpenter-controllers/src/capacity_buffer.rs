@@ -16,7 +16,7 @@ use karpenter_cluster::store::ObjectKey;
 use karpenter_state::buffers::{self, READY_FOR_PROVISIONING, Resolved, Unresolved};
 
 use crate::buffers::{observe_referenced_objects, set_condition, write_status};
-use crate::context::Context;
+use crate::inputs::{Reads, Writes};
 
 /// How often a buffer is reconciled without a change.
 const RECHECK_PERIOD: Duration = Duration::from_secs(30);
@@ -24,12 +24,13 @@ const RECHECK_PERIOD: Duration = Duration::from_secs(30);
 const CONFLICT_RETRY_AFTER: Duration = Duration::from_secs(1);
 
 pub struct CapacityBuffers {
-    pub context: Context,
+    pub reads: Reads,
+    pub writes: Writes,
 }
 
 impl CapacityBuffers {
     pub fn watch(&self, queue: &Queue) {
-        let stores = &self.context.stores;
+        let stores = &self.reads.stores;
         if let Some(buffers) = &stores.capacity_buffers {
             let to = queue.clone();
             buffers.observe(move |change| {
@@ -47,12 +48,12 @@ impl CapacityBuffers {
 
 impl Reconcile for CapacityBuffers {
     async fn reconcile(&self, key: &ObjectKey) -> kube::Result<Requeue> {
-        let stores = &self.context.stores;
+        let stores = &self.reads.stores;
         let buffer = stores.capacity_buffers.as_ref().and_then(|buffers| buffers.get_key(key));
         let Some(buffer) = buffer else { return Ok(Requeue::No) };
         let resolved = buffers::resolve(&buffer, stores);
-        let new = decide_status(&buffer, &resolved, self.context.clock.now());
-        match write_status(&self.context, &buffer, &new).await {
+        let new = decide_status(&buffer, &resolved, self.reads.clock.now());
+        match write_status(&self.writes.client, &self.reads.stores, &buffer, &new).await {
             Ok(()) => Ok(Requeue::After(RECHECK_PERIOD)),
             Err(error) if is_conflict(&error) => Ok(Requeue::After(CONFLICT_RETRY_AFTER)),
             Err(error) => Err(error),

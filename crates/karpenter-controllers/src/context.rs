@@ -3,14 +3,14 @@
 
 use std::sync::Arc;
 
-use karpenter_api::types::{NodeClaim, NodeClassReference};
+use karpenter_api::types::NodeClassReference;
 use karpenter_cloud::CloudProvider;
 use karpenter_cluster::clock::Clock;
-use karpenter_cluster::store::ObjectKey;
 use kube::Client;
 
 use crate::decision_journal::DecisionJournal;
 use crate::events::Recorder;
+use crate::inputs::{Reads, Writes};
 use crate::log_throttle::LogThrottle;
 use crate::metrics::Metrics;
 use crate::offerings::OverlayStore;
@@ -83,10 +83,23 @@ impl Context {
         }
     }
 
-    /// The managed claim of a key, if it still exists.
-    pub fn managed_claim(&self, key: &ObjectKey) -> Option<Arc<NodeClaim>> {
-        let claim = self.stores.node_claims.get_key(key)?;
-        self.is_managed(&claim.spec.node_class_ref).then_some(claim)
+    /// What controllers read.
+    pub fn reads(&self) -> Reads {
+        Reads {
+            stores: self.stores.clone(),
+            clock: self.clock,
+            node_class_kinds: self.cloud.node_class_kinds().into(),
+        }
+    }
+
+    /// What controllers write with.
+    pub fn writes(&self) -> Writes {
+        Writes {
+            client: self.client.clone(),
+            recorder: self.recorder.clone(),
+            metrics: self.metrics.clone(),
+            log_throttle: self.log_throttle.clone(),
+        }
     }
 
     /// Whether the NodeClaim or NodePool belongs to this provider. Controllers ignore all others.

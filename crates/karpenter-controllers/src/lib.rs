@@ -16,6 +16,7 @@ pub mod decision_journal;
 pub mod disruption;
 pub mod events;
 pub mod evictions;
+pub mod inputs;
 pub mod legacy;
 pub mod log_throttle;
 pub mod logs;

@@ -201,13 +201,31 @@ impl Operator {
     fn start_pools(&mut self) {
         let context = self.context.clone();
         let workers = self.options.workers(10, 1000);
-        let conditions = NodePoolConditions { context: context.clone(), health: self.health.clone() };
+        let conditions = NodePoolConditions {
+            reads: context.reads(),
+            writes: context.writes(),
+            health: self.health.clone(),
+        };
         self.spawn("nodepool.readiness", conditions, NodePoolConditions::watch, workers);
-        let counter = NodePoolCounter { context: context.clone() };
+        let counter = NodePoolCounter {
+            reads: context.reads(),
+            writes: context.writes(),
+            state: context.state.clone(),
+        };
         self.spawn("nodepool.counter", counter, NodePoolCounter::watch, 1);
-        self.spawn("nodepool.hash", NodePoolHash { context: context.clone() }, NodePoolHash::watch, workers);
+        self.spawn(
+            "nodepool.hash",
+            NodePoolHash { reads: context.reads(), writes: context.writes() },
+            NodePoolHash::watch,
+            workers,
+        );
         if !self.options.disable_cluster_state_observability {
-            self.spawn("metrics.nodepool", PoolCosts { context }, PoolCosts::watch, 1);
+            self.spawn(
+                "metrics.nodepool",
+                PoolCosts { reads: context.reads(), writes: context.writes(), cloud: context.cloud.clone() },
+                PoolCosts::watch,
+                1,
+            );
         }
     }
 
@@ -215,38 +233,60 @@ impl Operator {
         let context = self.context.clone();
         let many = self.options.workers(1000, 5000);
         let some = self.options.workers(10, 1000);
-        let lifecycle = Lifecycle::new(context.clone(), hooks.clone(), self.health.clone());
+        let lifecycle = Lifecycle::new(
+            context.reads(),
+            context.writes(),
+            context.cloud.clone(),
+            hooks.clone(),
+            self.health.clone(),
+        );
         self.spawn("nodeclaim.lifecycle", lifecycle, Lifecycle::watch, many);
-        let conditions = DisruptionConditions::new(context.clone());
+        let conditions = DisruptionConditions::new(context.reads(), context.writes(), context.cloud.clone());
         self.spawn("nodeclaim.disruption", conditions, DisruptionConditions::watch, some);
-        let expiration = ExpirationController { context: context.clone(), hooks: hooks.clone() };
+        let expiration =
+            ExpirationController { reads: context.reads(), writes: context.writes(), hooks: hooks.clone() };
         self.spawn("nodeclaim.expiration", expiration, ExpirationController::watch, 1);
-        let garbage = GarbageCollection::new(context.clone(), hooks);
+        let garbage = GarbageCollection::new(context.reads(), context.writes(), context.cloud.clone(), hooks);
         self.spawn("nodeclaim.garbagecollection", garbage, GarbageCollection::watch, 1);
-        let consistency = ConsistencyController::new(context.clone());
+        let consistency = ConsistencyController::new(context.reads(), context.writes());
         self.spawn("nodeclaim.consistency", consistency, ConsistencyController::watch, some);
-        let pod_events = PodEventsController::new(context.clone());
+        let pod_events = PodEventsController::new(context.reads(), context.writes());
         self.spawn("nodeclaim.podevents", pod_events, PodEventsController::watch, 1);
-        self.spawn("nodeclaim.hydration", HydrationController { context }, HydrationController::watch, many);
+        self.spawn(
+            "nodeclaim.hydration",
+            HydrationController { reads: context.reads(), writes: context.writes() },
+            HydrationController::watch,
+            many,
+        );
     }
 
     fn start_nodes(&mut self) {
         let context = self.context.clone();
         let workers = self.options.workers(100, 5000);
         let queue = EvictionQueue::default();
-        let evictions = Evictions { context: context.clone(), queue: queue.clone() };
+        let evictions = Evictions { reads: context.reads(), writes: context.writes(), queue: queue.clone() };
         self.spawn("eviction-queue", evictions, Evictions::watch, workers);
-        let termination = NodeTermination { context: context.clone(), evictions: queue.clone() };
+        let termination = NodeTermination {
+            reads: context.reads(),
+            writes: context.writes(),
+            cloud: context.cloud.clone(),
+            evictions: queue.clone(),
+        };
         self.spawn("node.termination", termination, NodeTermination::watch, workers);
         // The controller runs regardless of feature gates, so that a reboot in progress is finished.
-        let reboots = RebootController::new(context.clone(), queue);
+        let reboots = RebootController::new(context.reads(), context.writes(), context.cloud.clone(), queue);
         self.spawn("nodeclaim.reboot", reboots, RebootController::watch, 10);
         if context.gates.node_repair && context.settings.is_node_repair_legacy {
-            let legacy = LegacyRepair::new(context.clone());
+            let legacy = LegacyRepair::new(context.reads(), context.writes(), &*context.cloud);
             self.spawn("node.health", legacy, LegacyRepair::watch, self.options.workers(10, 1000));
         }
         let many = self.options.workers(1000, 5000);
-        self.spawn("node.hydration", NodeHydration { context }, NodeHydration::watch, many);
+        self.spawn(
+            "node.hydration",
+            NodeHydration { reads: context.reads(), writes: context.writes() },
+            NodeHydration::watch,
+            many,
+        );
     }
 
     fn start_deletion_costs(&mut self) {
@@ -284,11 +324,21 @@ impl Operator {
     fn start_provisioning(&mut self) {
         let context = self.context.clone();
         if context.gates.node_overlay {
-            let overlays = NodeOverlays { context: context.clone(), offerings: self.offerings.clone() };
+            let overlays = NodeOverlays {
+                reads: context.reads(),
+                writes: context.writes(),
+                overlays: context.overlays.clone(),
+                offerings: self.offerings.clone(),
+            };
             self.spawn("nodeoverlay.controller", overlays, NodeOverlays::watch, 1);
         }
         if context.gates.capacity_buffer {
-            self.spawn("capacitybuffer", CapacityBuffers { context }, CapacityBuffers::watch, 10);
+            self.spawn(
+                "capacitybuffer",
+                CapacityBuffers { reads: context.reads(), writes: context.writes() },
+                CapacityBuffers::watch,
+                10,
+            );
         }
         let settings = provisioning::Settings {
             batch_idle: self.options.batch_idle_duration,

@@ -333,14 +333,14 @@ fn spreading(context: &Context) -> DefaultSpreadInput {
 
 /// Adds the virtual pods to the pending pods.
 fn add_buffers(context: &Context, classified: &mut ClassifiedPods) {
-    classified.pending.extend(virtual_pods(context));
+    classified.pending.extend(virtual_pods(&context.stores, &context.gates));
 }
 
 /// Adds the virtual pods to the nodes that the last pass planned them onto, so that disruption sees this capacity in
 /// use.
 fn add_buffers_to_snapshot(context: &Context, classified: &mut ClassifiedPods) {
     let hosts = context.state.buffer_hosts();
-    for pod in virtual_pods(context) {
+    for pod in virtual_pods(&context.stores, &context.gates) {
         let node = hosts.get(pods::uid_of(&pod));
         match node.filter(|node| context.stores.nodes.get("", node).is_some()) {
             Some(node) => {

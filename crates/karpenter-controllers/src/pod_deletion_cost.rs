@@ -93,7 +93,7 @@ impl Reconcile for PodDeletionCosts {
             Ok(assembled) => assembled,
             Err(fault) => {
                 let fault = Fault { mode: Mode::Compat, cause: Cause::Panicked(fault) };
-                report(context, "pod.deletioncost", &[fault], "", "");
+                report(&context.writes(), context.clock.now(), "pod.deletioncost", &[fault], "", "");
                 return Ok(Requeue::After(EVERY));
             }
         };

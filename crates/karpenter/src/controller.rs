@@ -103,7 +103,10 @@ async fn work(choice: ProviderChoice, arguments: &ControllerArguments) -> Result
     connected.metrics.register(operator.context().metrics.registry());
     // The watches start before the lease is acquired, so that a replica that waits for it also reports missing
     // CustomResourceDefinitions.
-    let old_kinds = arguments.legacy.legacy_api.then(|| LegacyKinds::watch(operator.context()));
+    let old_kinds = arguments.legacy.legacy_api.then(|| {
+        let context = operator.context();
+        LegacyKinds::watch(&context.client, &context.stores)
+    });
     let health = open(options.health_probe_port, "--health-probe-port", operator.health_pages()).await?;
     let metrics_pages = match options.enable_profiling {
         true => profiling::pages(operator.metrics_pages()),

@@ -22,7 +22,7 @@ struct Layer {
 
 /// The layers from the lowest to the highest. A path belongs to the module with the longest name that is a prefix of
 /// it.
-const LAYERS: [Layer; 8] = [
+const LAYERS: [Layer; 9] = [
     Layer {
         name: "settings and readings",
         modules: &["annotations", "condition_transitions", "pods", "recent", "settings"],
@@ -32,6 +32,7 @@ const LAYERS: [Layer; 8] = [
         modules: &["decision_journal", "events", "log_throttle", "logs", "metrics", "writes"],
     },
     Layer { name: "stores and state", modules: &["compute", "offerings", "state", "stores"] },
+    Layer { name: "inputs of controllers", modules: &["inputs"] },
     Layer { name: "context", modules: &["context"] },
     Layer {
         name: "shared services",

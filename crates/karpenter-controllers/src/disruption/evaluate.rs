@@ -240,7 +240,14 @@ impl Disruption {
     /// Counts, logs and journals faults of the planner.
     fn report(&self, found: &[Fault], excluded: &[Arc<str>]) {
         let claims: Vec<&str> = excluded.iter().map(|claim| &**claim).collect();
-        planner_faults::report(&self.context, "disruption", found, "", &claims.join(", "));
+        planner_faults::report(
+            &self.context.writes(),
+            self.context.clock.now(),
+            "disruption",
+            found,
+            "",
+            &claims.join(", "),
+        );
         let Some(first) = found.first() else { return };
         let now = self.context.clock.now();
         if self.context.log_throttle.is_due("journal of planner faults", first.cause.name(), now) {

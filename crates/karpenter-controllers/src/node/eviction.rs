@@ -19,14 +19,15 @@ use karpenter_cluster::clock::until;
 use karpenter_cluster::reconcile::{Queue, Reconcile, Requeue};
 use karpenter_cluster::store::ObjectKey;
 use karpenter_state::pod::Pod;
+use kube::Client;
 use kube::api::{Api, DeleteParams, PostParams, Preconditions};
 use serde_json::{Value, json};
 
-use crate::context::Context;
 use crate::events::ObjectEvent;
 use crate::evictions::{
     Entry, EvictionMode, EvictionQueue, annotation_event, grace_seconds, key_of, needs_deletion,
 };
+use crate::inputs::{Reads, Writes};
 use crate::pods::{self, DoNotDisrupt};
 
 /// How long the watch may take to show that an evicted pod is terminating.
@@ -77,7 +78,8 @@ pub fn decide(pod: Option<&Pod>, mode: &EvictionMode, now: Timestamp) -> Evictio
 
 /// The controller of the eviction queue.
 pub struct Evictions {
-    pub context: Context,
+    pub reads: Reads,
+    pub writes: Writes,
     pub queue: EvictionQueue,
 }
 
@@ -87,18 +89,18 @@ impl Evictions {
     }
 
     fn node(&self, entry: &Entry) -> Option<Arc<Node>> {
-        self.context.stores.nodes.get("", &entry.node)
+        self.reads.stores.nodes.get("", &entry.node)
     }
 
     async fn evict(&self, key: &ObjectKey, entry: &Entry, pod: &Pod) -> Requeue {
-        let answer = post_eviction(&self.context, pod).await;
-        let metrics = &self.context.metrics;
+        let answer = post_eviction(&self.writes.client, pod).await;
+        let metrics = &self.writes.metrics;
         metrics.pods_eviction_requests.with_label_values(&[code_of(&answer).as_str()]).inc();
         match answer {
             Ok(()) => {
                 metrics.pods_drained.with_label_values(&[entry.reason.as_str()]).inc();
                 let message = format!("Evicted pod: {}", entry.reason);
-                self.context.recorder.publish(ObjectEvent::normal_of_pod(pod, "Evicted", message)).await;
+                self.writes.recorder.publish(ObjectEvent::normal_of_pod(pod, "Evicted", message)).await;
                 // The entry stays until the store shows the termination, so that the pod is not evicted twice.
                 Requeue::After(SETTLE)
             }
@@ -120,7 +122,7 @@ impl Evictions {
                     // This event is published in addition to the node controller's event with the number of pods.
                     let event =
                         ObjectEvent::warning(&*node, "FailedDraining", message).dedupe_by(key.to_string());
-                    self.context.recorder.publish(event).await;
+                    self.writes.recorder.publish(event).await;
                     Requeue::After(self.queue.failed(key))
                 }
                 Failure::Other => {
@@ -133,13 +135,13 @@ impl Evictions {
 
     /// Logs errors other than those of PodDisruptionBudgets and missing pods.
     fn log_failure(&self, what: &'static str, pod: &ObjectKey, error: &kube::Error) {
-        if self.context.log_throttle.is_due(what, pod, self.context.clock.now()) {
+        if self.writes.log_throttle.is_due(what, pod, self.reads.clock.now()) {
             tracing::error!(%pod, %error, "{what}");
         }
     }
 
     async fn delete(&self, key: &ObjectKey, entry: &Entry, pod: &Pod, grace_seconds: u32) -> Requeue {
-        let api = Api::<RawPod>::namespaced(self.context.client.clone(), pod.namespace());
+        let api = Api::<RawPod>::namespaced(self.writes.client.clone(), pod.namespace());
         let params = DeleteParams {
             grace_period_seconds: Some(grace_seconds),
             preconditions: Some(preconditions(pod)),
@@ -147,7 +149,7 @@ impl Evictions {
         };
         match api.delete(&pod.name, &params).await {
             Ok(_) => {
-                self.context.metrics.pods_drained.with_label_values(&[entry.reason.as_str()]).inc();
+                self.writes.metrics.pods_drained.with_label_values(&[entry.reason.as_str()]).inc();
                 let by = match entry.mode {
                     EvictionMode::DeleteBy(by) => by.to_string(),
                     EvictionMode::Evict | EvictionMode::EvictUntil(_) => String::new(),
@@ -159,7 +161,7 @@ impl Evictions {
                      the PDB of the pod and the do-not-disrupt annotation.",
                     own.unwrap_or_default()
                 );
-                self.context.recorder.publish(ObjectEvent::normal_of_pod(pod, "Disrupted", message)).await;
+                self.writes.recorder.publish(ObjectEvent::normal_of_pod(pod, "Disrupted", message)).await;
                 Requeue::After(SETTLE)
             }
             Err(error) => match failure_of(&error) {
@@ -177,7 +179,7 @@ impl Evictions {
 
     async fn publish_annotation_event(&self, pod: &Pod, now: Timestamp) {
         if let Some(event) = annotation_event(pod, now) {
-            self.context.recorder.publish(event).await;
+            self.writes.recorder.publish(event).await;
         }
     }
 }
@@ -186,9 +188,9 @@ impl Reconcile for Evictions {
     async fn reconcile(&self, key: &ObjectKey) -> kube::Result<Requeue> {
         let Some(entry) = self.queue.get(key) else { return Ok(Requeue::No) };
         let name = key.name.split('/').next().unwrap_or_default();
-        let pod = self.context.stores.pods.get(&key.namespace, name);
+        let pod = self.reads.stores.pods.get(&key.namespace, name);
         let pod = pod.filter(|pod| key_of(pod) == *key);
-        let now = self.context.clock.now();
+        let now = self.reads.clock.now();
         let attempt = decide(pod.as_deref(), &entry.mode, now);
         if let Some(pod) = pod.as_deref().filter(|_| !matches!(entry.mode, EvictionMode::DeleteBy(_))) {
             self.publish_annotation_event(pod, now).await;
@@ -225,8 +227,8 @@ fn preconditions(pod: &Pod) -> Preconditions {
     Preconditions { uid: Some(pod.uid.to_string()), resource_version: None }
 }
 
-async fn post_eviction(context: &Context, pod: &Pod) -> kube::Result<()> {
-    let api = Api::<RawPod>::namespaced(context.client.clone(), pod.namespace());
+async fn post_eviction(client: &Client, pod: &Pod) -> kube::Result<()> {
+    let api = Api::<RawPod>::namespaced(client.clone(), pod.namespace());
     // `Api::evict` of kube drops the delete options, because it spells their field differently.
     let eviction = json!({
         "apiVersion": "policy/v1",

@@ -75,7 +75,7 @@ pub(super) async fn record(context: &Context, outcome: Outcome, now: Timestamp) 
     for buffer in listed(context.stores.capacity_buffers.as_ref()) {
         let key = (namespace_of(&*buffer).to_owned(), name_of(&*buffer).to_owned());
         let status = decide_status(&buffer, outcome.tallies.get(&key).copied(), now);
-        match write_status(context, &buffer, &status).await {
+        match write_status(&context.client, &context.stores, &buffer, &status).await {
             Ok(()) => {}
             // After a conflict, the next pass writes the status.
             Err(error) if is_conflict(&error) => {}

@@ -88,7 +88,14 @@ impl Faults {
 
     /// Counts the faults and logs each cause, rate-limited.
     pub(super) fn report(&self, context: &Context) {
-        report(context, "provisioner", &self.found, &self.pod_names(), &self.nodes.join(", "));
+        report(
+            &context.writes(),
+            context.clock.now(),
+            "provisioner",
+            &self.found,
+            &self.pod_names(),
+            &self.nodes.join(", "),
+        );
     }
 }
 

@@ -26,9 +26,15 @@ pub(super) async fn world_with(disruption: Value, change: impl FnOnce(Disruption
         .await;
     let context = || world.context.clone();
     world.spawn(change(Disruption::new(context())), Disruption::watch);
-    let lifecycle = Lifecycle::new(context(), Hooks::default(), RegistrationHealth::default());
+    let lifecycle = Lifecycle::new(
+        context().reads(),
+        context().writes(),
+        context().cloud.clone(),
+        Hooks::default(),
+        RegistrationHealth::default(),
+    );
     world.spawn(lifecycle, Lifecycle::watch);
-    world.spawn(PodEventsController::new(context()), PodEventsController::watch);
+    world.spawn(PodEventsController::new(context().reads(), context().writes()), PodEventsController::watch);
     world
 }
 

@@ -172,14 +172,38 @@ impl World {
     fn start_controllers(&self) {
         let context = || self.context.clone();
         let evictions = EvictionQueue::default();
-        let termination = NodeTermination { context: context(), evictions: evictions.clone() };
+        let termination = NodeTermination {
+            reads: context().reads(),
+            writes: context().writes(),
+            cloud: context().cloud.clone(),
+            evictions: evictions.clone(),
+        };
         self.spawn(termination, NodeTermination::watch);
-        self.spawn(Evictions { context: context(), queue: evictions }, Evictions::watch);
-        self.spawn(NodeHydration { context: context() }, NodeHydration::watch);
+        self.spawn(
+            Evictions { reads: context().reads(), writes: context().writes(), queue: evictions },
+            Evictions::watch,
+        );
+        self.spawn(
+            NodeHydration { reads: context().reads(), writes: context().writes() },
+            NodeHydration::watch,
+        );
         let health = RegistrationHealth::default();
-        self.spawn(NodePoolConditions { context: context(), health }, NodePoolConditions::watch);
-        self.spawn(NodePoolCounter { context: context() }, NodePoolCounter::watch);
-        self.spawn(NodePoolHash { context: context() }, NodePoolHash::watch);
+        self.spawn(
+            NodePoolConditions { reads: context().reads(), writes: context().writes(), health },
+            NodePoolConditions::watch,
+        );
+        self.spawn(
+            NodePoolCounter {
+                reads: context().reads(),
+                writes: context().writes(),
+                state: context().state.clone(),
+            },
+            NodePoolCounter::watch,
+        );
+        self.spawn(
+            NodePoolHash { reads: context().reads(), writes: context().writes() },
+            NodePoolHash::watch,
+        );
     }
 
     pub(crate) fn spawn<R: Reconcile>(&self, work: R, watch: fn(&R, &Queue)) {
