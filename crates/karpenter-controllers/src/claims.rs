@@ -30,8 +30,8 @@ use karpenter_model::problem::Problem;
 use karpenter_model::requirements::{Operator, Requirement, Requirements};
 use karpenter_model::resources::ResourceList;
 
+pub use creation::ClaimCreator;
 pub(crate) use creation::values;
-pub use creation::{create, resolve_unconfirmed_creates};
 
 /// The NodeClaim for a planned node. `pool` is the NodePool object of the plan's NodePool.
 pub fn claim_from_plan(problem: &Problem, planned: &PlannedNode, pool: &NodePool) -> NodeClaim {

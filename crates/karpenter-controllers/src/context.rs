@@ -8,11 +8,14 @@ use karpenter_cloud::CloudProvider;
 use karpenter_cluster::clock::Clock;
 use kube::Client;
 
+use crate::claims::ClaimCreator;
 use crate::decision_journal::DecisionJournal;
 use crate::events::Recorder;
 use crate::inputs::{Reads, Writes};
 use crate::log_throttle::LogThrottle;
 use crate::metrics::Metrics;
+use crate::node_health::NodeHealth;
+use crate::nominations::Nominator;
 use crate::offerings::OverlayStore;
 use crate::settings::{FeatureGates, Settings};
 use crate::state::ClusterState;
@@ -87,6 +90,7 @@ impl Context {
     pub fn reads(&self) -> Reads {
         Reads {
             stores: self.stores.clone(),
+            state: self.state.clone(),
             clock: self.clock,
             node_class_kinds: self.cloud.node_class_kinds().into(),
         }
@@ -100,6 +104,33 @@ impl Context {
             metrics: self.metrics.clone(),
             log_throttle: self.log_throttle.clone(),
         }
+    }
+
+    /// The only creator of NodeClaims.
+    pub fn claim_creator(&self) -> ClaimCreator {
+        ClaimCreator {
+            reads: self.reads(),
+            client: self.client.clone(),
+            log_throttle: self.log_throttle.clone(),
+            unconfirmed_creates: self.unconfirmed_creates.clone(),
+            launch_backoff: self.launch_backoff.clone(),
+            overlays: self.overlays.clone(),
+        }
+    }
+
+    /// What matches nodes with the repair policies.
+    pub fn node_health(&self) -> NodeHealth {
+        NodeHealth {
+            reads: self.reads(),
+            cloud: self.cloud.clone(),
+            repairs: self.repairs.clone(),
+            is_enabled: self.gates.node_repair && !self.settings.is_node_repair_legacy,
+        }
+    }
+
+    /// What writes nominations.
+    pub fn nominator(&self) -> Nominator {
+        Nominator { reads: self.reads(), client: self.client.clone(), is_enabled: self.nominates_pods }
     }
 
     /// Whether the NodeClaim or NodePool belongs to this provider. Controllers ignore all others.

@@ -1,5 +1,5 @@
 //! What controllers are given: what they read, and what they write with. A controller takes these, and the cloud
-//! provider or parts of the cluster state if it needs them.
+//! provider or what several controllers remember together if it needs them.
 
 use std::sync::Arc;
 
@@ -12,12 +12,15 @@ use kube::Client;
 use crate::events::Recorder;
 use crate::log_throttle::LogThrottle;
 use crate::metrics::Metrics;
+use crate::state::ClusterState;
 use crate::stores::Stores;
 
 /// What every controller reads. Clones share the stores.
 #[derive(Clone)]
 pub struct Reads {
     pub stores: Stores,
+    /// State that is not in any API object: reservations, nominations, marks for deletion.
+    pub state: ClusterState,
     pub clock: Clock,
     /// The kinds of the provider's node classes.
     pub node_class_kinds: Arc<[NodeClassKind]>,

@@ -8,6 +8,7 @@
 pub mod matching;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
@@ -19,7 +20,58 @@ use karpenter_disruption::cluster::Repair;
 use karpenter_state::claim::{REBOOTING, condition};
 
 use self::matching::{HealthFacts, RepairMatch, match_policies};
-use crate::context::Context;
+use crate::inputs::Reads;
+use crate::state::repairs::Repairs;
+
+/// Matches nodes with the repair policies of the provider. Clones share all state.
+#[derive(Clone)]
+pub struct NodeHealth {
+    pub reads: Reads,
+    pub cloud: Arc<dyn CloudProvider>,
+    /// State of node repair that is not in any API object.
+    pub repairs: Repairs,
+    /// `false` if node repair is disabled, or done by [`crate::node::legacy_repair`].
+    pub is_enabled: bool,
+}
+
+impl NodeHealth {
+    /// The repair policies; `None` if node repair is disabled.
+    fn policies(&self) -> Option<&RepairPolicies> {
+        if !self.is_enabled {
+            return None;
+        }
+        self.repairs.policies(&*self.cloud)
+    }
+
+    /// The repairs of nodes whose toleration has passed, by node name.
+    pub fn repairs(&self, now: Timestamp) -> BTreeMap<String, Repair> {
+        self.repair_cases(now).into_iter().map(|(node, found)| (node, found.repair)).collect()
+    }
+
+    /// Like [`Self::repairs`], with the cause of each, for logs and metrics.
+    pub fn repair_cases(&self, now: Timestamp) -> BTreeMap<String, RepairCase> {
+        let Some(policies) = self.policies() else { return BTreeMap::new() };
+        let nodes = self.reads.stores.nodes.list();
+        let cases = nodes.iter().filter_map(|node| {
+            let claim = self.reads.stores.claim_of_node(node)?;
+            if !self.reads.is_managed(&claim.spec.node_class_ref) {
+                return None;
+            }
+            let matched = match_policies(policies, &health_facts(node, &claim), now)?;
+            let is_exhausted = self.repairs.history.is_exhausted(uid_of(&*claim), now);
+            Some((name_of(&**node).to_owned(), case(matched, is_exhausted, is_vetoed(node, &claim))))
+        });
+        cases.collect()
+    }
+
+    /// Names of nodes with a condition of a policy, also before its toleration has passed.
+    pub fn unhealthy_nodes(&self) -> BTreeSet<String> {
+        let Some(policies) = self.policies() else { return BTreeSet::new() };
+        let nodes = self.reads.stores.nodes.list();
+        let unhealthy = nodes.iter().filter(|node| is_unhealthy(policies, node));
+        unhealthy.map(|node| name_of(&**node).to_owned()).collect()
+    }
+}
 
 /// Why node repair cannot be enabled.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -43,21 +95,6 @@ pub fn check_policies(cloud: &dyn CloudProvider) -> Result<(), RepairUnavailable
     }
 }
 
-impl Context {
-    /// The repair policies; `None` if node repair is disabled, or done by [`crate::node::legacy_repair`].
-    pub fn repair_policies(&self) -> Option<&RepairPolicies> {
-        if !self.gates.node_repair || self.settings.is_node_repair_legacy {
-            return None;
-        }
-        self.repairs.policies(&*self.cloud)
-    }
-}
-
-/// The repairs of nodes whose toleration has passed, by node name.
-pub fn repairs(context: &Context, now: Timestamp) -> BTreeMap<String, Repair> {
-    repair_cases(context, now).into_iter().map(|(node, found)| (node, found.repair)).collect()
-}
-
 /// A repair, and the condition and policy that caused it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RepairCase {
@@ -65,30 +102,6 @@ pub struct RepairCase {
     /// Whether the node is replaced instead of rebooted, because recent reboots did not help.
     pub is_escalated: bool,
     pub repair: Repair,
-}
-
-/// Like [`repairs`], with the cause of each, for logs and metrics.
-pub fn repair_cases(context: &Context, now: Timestamp) -> BTreeMap<String, RepairCase> {
-    let Some(policies) = context.repair_policies() else { return BTreeMap::new() };
-    let nodes = context.stores.nodes.list();
-    let cases = nodes.iter().filter_map(|node| {
-        let claim = context.stores.claim_of_node(node)?;
-        if !context.is_managed(&claim.spec.node_class_ref) {
-            return None;
-        }
-        let matched = match_policies(policies, &health_facts(node, &claim), now)?;
-        let is_exhausted = context.repairs.history.is_exhausted(uid_of(&*claim), now);
-        Some((name_of(&**node).to_owned(), case(matched, is_exhausted, is_vetoed(node, &claim))))
-    });
-    cases.collect()
-}
-
-/// Names of nodes with a condition of a policy, also before its toleration has passed.
-pub fn unhealthy_nodes(context: &Context) -> BTreeSet<String> {
-    let Some(policies) = context.repair_policies() else { return BTreeSet::new() };
-    let nodes = context.stores.nodes.list();
-    let unhealthy = nodes.iter().filter(|node| is_unhealthy(policies, node));
-    unhealthy.map(|node| name_of(&**node).to_owned()).collect()
 }
 
 fn is_unhealthy(policies: &RepairPolicies, node: &Node) -> bool {

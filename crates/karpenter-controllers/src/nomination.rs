@@ -36,10 +36,10 @@ use self::open_batch::{BatchAnswer, OpenBatch};
 pub use self::renomination::NominationController;
 use self::replacement_hold::ReplacementHold;
 use crate::annotations::created_for;
-use crate::context::Context;
+use crate::inputs::Reads;
 use crate::nominations::node_access::{self, NodeAccess};
 use crate::nominations::{
-    CONCURRENT_WRITES_MAX, node_of, nominate, reservations_to_nominate, write_nominations,
+    CONCURRENT_WRITES_MAX, Nominator, node_of, nominate, reservations_to_nominate, write_nominations,
 };
 use crate::state::PodReservation;
 
@@ -52,8 +52,11 @@ const POLL_INTERVAL: Duration = Duration::from_millis(200);
 ///
 /// The gate waits until other obstacles are gone, until moved pods are pending, and until nodes that become ready at
 /// about the same time can be opened together. Clones share the state.
-#[derive(Debug, Clone, Default)]
+#[derive(Clone)]
 pub struct RegistrationGate {
+    nominator: Nominator,
+    /// The mode of the planner: only mode `Cost` keeps nodes closed for moved pods.
+    mode: Mode,
     /// When the gate first saw a node, by uid of the claim.
     seen_since: Arc<Mutex<BTreeMap<String, Timestamp>>>,
     /// Nodes that are kept closed for moved pods, by uid of the claim.
@@ -64,6 +67,17 @@ pub struct RegistrationGate {
 }
 
 impl RegistrationGate {
+    pub fn new(nominator: Nominator, mode: Mode) -> Self {
+        Self {
+            nominator,
+            mode,
+            seen_since: Arc::default(),
+            holds: Arc::default(),
+            batch: Arc::default(),
+            claims: Arc::default(),
+        }
+    }
+
     /// Sets the queue through which the gate triggers a reconcile of a claim.
     pub fn connect(&self, claims: &Queue) {
         // Later calls have no effect: there is one controller of claims.
@@ -72,8 +86,8 @@ impl RegistrationGate {
 
     /// Nominates the claim's node before it opens. If the claim leads a batch, nominates the nodes of the whole batch and
     /// then triggers the other claims, those with the most pods first.
-    pub async fn open(&self, context: &Context, claim_name: &str) {
-        if !context.nominates_pods {
+    pub async fn open(&self, claim_name: &str) {
+        if !self.nominator.is_enabled {
             return;
         }
         let together = self.batch().take(claim_name);
@@ -86,20 +100,23 @@ impl RegistrationGate {
                 let batch = self.batch();
                 (batch.is_waiting(claim_name), batch.was_nominated(claim_name))
             };
-            let is_handled_elsewhere = is_waiting || (was_nominated && is_open(context, claim_name));
+            let is_handled_elsewhere =
+                is_waiting || (was_nominated && is_open(&self.nominator.reads, claim_name));
             if !is_handled_elsewhere {
-                write_nominations(context, claim_name).await;
+                write_nominations(&self.nominator, claim_name).await;
             }
             return;
         }
-        let found: Vec<(PodReservation, String)> =
-            together.iter().flat_map(|claim| reservations_to_nominate(context, claim)).collect();
+        let found: Vec<(PodReservation, String)> = together
+            .iter()
+            .flat_map(|claim| reservations_to_nominate(&self.nominator.reads, claim))
+            .collect();
         stream::iter(found)
-            .map(|(reservation, node)| async move { nominate(context, reservation, &node).await })
+            .map(|(reservation, node)| async move { nominate(&self.nominator, reservation, &node).await })
             .buffered(CONCURRENT_WRITES_MAX)
             .for_each(|()| std::future::ready(()))
             .await;
-        self.batch().record_nominated(claim_name, &together, context.clock.now());
+        self.batch().record_nominated(claim_name, &together, self.nominator.reads.clock.now());
         if let Some(claims) = self.claims.get() {
             together.into_iter().for_each(|claim| claims.add(ObjectKey::new("", claim)));
         }
@@ -107,16 +124,16 @@ impl RegistrationGate {
 
     /// How long to keep the unregistered taint before this function is called again; `None` if it should be removed
     /// now. Only nodes with pod reservations are held. The caller also calls it whenever the node changes.
-    pub fn hold(&self, context: &Context, claim: &NodeClaim, node: &Node) -> Option<Duration> {
-        context.state.set_held_for_moved_pods(name_of(claim), false);
+    pub fn hold(&self, claim: &NodeClaim, node: &Node) -> Option<Duration> {
+        self.nominator.reads.state.set_held_for_moved_pods(name_of(claim), false);
         let is_planned_for = || {
-            !context.state.reservations_on(name_of(claim)).is_empty()
-                || !context.state.owners_of_moved_slots(name_of(claim)).is_empty()
+            !self.nominator.reads.state.reservations_on(name_of(claim)).is_empty()
+                || !self.nominator.reads.state.owners_of_moved_slots(name_of(claim)).is_empty()
         };
-        if !context.nominates_pods || !is_planned_for() {
+        if !self.nominator.is_enabled || !is_planned_for() {
             return None;
         }
-        let now = context.clock.now();
+        let now = self.nominator.reads.clock.now();
         let mut seen_since = self.seen_since.lock().unwrap_or_else(PoisonError::into_inner);
         let since_when = *seen_since.entry(uid_of(claim).to_owned()).or_insert(now);
         let wait = node_access::hold(node, claim, since(now, since_when));
@@ -129,13 +146,13 @@ impl RegistrationGate {
         if node_access::node_access(node, Some(claim)) != NodeAccess::OnlyOurTaint {
             return None;
         }
-        if self.waits_for_moved_pods(context, claim, node, now) {
-            context.state.set_held_for_moved_pods(name_of(claim), true);
+        if self.waits_for_moved_pods(claim, node, now) {
+            self.nominator.reads.state.set_held_for_moved_pods(name_of(claim), true);
             return Some(POLL_INTERVAL);
         }
-        let pods = context.state.reservations_on(name_of(claim)).len();
+        let pods = self.nominator.reads.state.reservations_on(name_of(claim)).len();
         let is_another_node_expected =
-            |there: &BTreeMap<String, usize>| is_another_node_expected(context, there);
+            |there: &BTreeMap<String, usize>| is_another_node_expected(&self.nominator.reads, there);
         match self.batch().ask(name_of(claim), pods, now, is_another_node_expected) {
             BatchAnswer::Wait(wait) => Some(wait),
             BatchAnswer::Lead | BatchAnswer::Open => None,
@@ -144,21 +161,15 @@ impl RegistrationGate {
 
     /// Whether the node is ready except for our taint, and keeps the taint until the pods that a command moves there
     /// are pending.
-    fn waits_for_moved_pods(
-        &self,
-        context: &Context,
-        claim: &NodeClaim,
-        node: &Node,
-        now: Timestamp,
-    ) -> bool {
+    fn waits_for_moved_pods(&self, claim: &NodeClaim, node: &Node, now: Timestamp) -> bool {
         let is_initializable =
             claim.spec.startup_taints.iter().flatten().next().is_none() && has_all_resources(claim, node);
         // Unhealthy and expired nodes are deleted only when their replacement is open.
         let can_wait = matches!(created_for(claim), Some(Reason::Underutilized | Reason::Drifted));
-        if !is_initializable || !can_wait || context.settings.planner.mode != Mode::Cost {
+        if !is_initializable || !can_wait || self.mode != Mode::Cost {
             return false;
         }
-        let moved_pods = replacement_hold::moved_pods(context, name_of(claim), now);
+        let moved_pods = replacement_hold::moved_pods(&self.nominator.reads, name_of(claim), now);
         let mut holds = self.holds.lock().unwrap_or_else(PoisonError::into_inner);
         holds.retain(|_, hold| since(now, hold.since()) < GATE_RECORD_TTL);
         let hold = holds.entry(uid_of(claim).to_owned()).or_insert_with(|| ReplacementHold::from(now));
@@ -171,12 +182,12 @@ impl RegistrationGate {
 }
 
 /// Whether a node with reservations exists that is not open yet and not in the batch.
-fn is_another_node_expected(context: &Context, batch: &BTreeMap<String, usize>) -> bool {
-    let others = context.state.hosts_with_pod_reservations().into_iter();
+fn is_another_node_expected(reads: &Reads, batch: &BTreeMap<String, usize>) -> bool {
+    let others = reads.state.hosts_with_pod_reservations().into_iter();
     let others = others.filter(|claim| !batch.contains_key(claim));
-    others.filter(|name| !context.state.is_held_for_moved_pods(name)).any(|name| {
-        let claim = context.stores.node_claims.get("", &name);
-        let node = node_of(context, &name, claim.as_deref());
+    others.filter(|name| !reads.state.is_held_for_moved_pods(name)).any(|name| {
+        let claim = reads.stores.node_claims.get("", &name);
+        let node = node_of(reads, &name, claim.as_deref());
         node.is_some_and(|node| {
             matches!(
                 node_access::node_access(&node, claim.as_deref()),
@@ -186,8 +197,8 @@ fn is_another_node_expected(context: &Context, batch: &BTreeMap<String, usize>) 
     })
 }
 
-fn is_open(context: &Context, claim_name: &str) -> bool {
-    let claim = context.stores.node_claims.get("", claim_name);
-    node_of(context, claim_name, claim.as_deref())
+fn is_open(reads: &Reads, claim_name: &str) -> bool {
+    let claim = reads.stores.node_claims.get("", claim_name);
+    node_of(reads, claim_name, claim.as_deref())
         .is_some_and(|node| node_access::node_access(&node, claim.as_deref()) == NodeAccess::Open)
 }

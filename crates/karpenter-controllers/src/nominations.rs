@@ -18,10 +18,11 @@ use karpenter_api::types::NodeClaim;
 use karpenter_cluster::controllers::context::{is_deleting, label};
 use karpenter_cluster::store::skip_managed_fields::WithoutManagedFields;
 use karpenter_state::pod::{Pod, PodFields};
+use kube::Client;
 use kube::api::{Api, Patch, PatchParams};
 use serde_json::json;
 
-use crate::context::Context;
+use crate::inputs::Reads;
 use crate::pods;
 use crate::state::PodReservation;
 use crate::stores::{BY_PROVIDER_ID, UNBOUND_BY_OWNER};
@@ -31,36 +32,45 @@ pub(crate) const CONCURRENT_WRITES_MAX: usize = 64;
 /// Attempts to patch a pod that changes at the same time.
 const CONFLICT_ATTEMPTS_MAX: usize = 3;
 
+/// What writes of nominations need. Clones share all state.
+#[derive(Clone)]
+pub struct Nominator {
+    pub reads: Reads,
+    pub client: Client,
+    /// Whether to write the planned node to `status.nominatedNodeName` of pending pods.
+    pub is_enabled: bool,
+}
+
 /// Nominates the claim's node for the pods that have a reservation on it.
 ///
 /// To be called right before the last obstacle on the node is removed. While another obstacle remains, the call does
 /// nothing. Pods whose patch fails are left to the kube-scheduler.
-pub async fn write_nominations(context: &Context, claim_name: &str) {
-    if !context.nominates_pods {
+pub async fn write_nominations(nominator: &Nominator, claim_name: &str) {
+    if !nominator.is_enabled {
         return;
     }
-    let found = reservations_to_nominate(context, claim_name);
+    let found = reservations_to_nominate(&nominator.reads, claim_name);
     let Some(name) = found.first().map(|(_, name)| name.clone()) else { return };
-    nominate_all(context, found.into_iter().map(|(reservation, _)| reservation).collect(), &name).await;
+    nominate_all(nominator, found.into_iter().map(|(reservation, _)| reservation).collect(), &name).await;
 }
 
-pub(crate) async fn nominate_all(context: &Context, reservations: Vec<PodReservation>, node: &str) {
+pub(crate) async fn nominate_all(nominator: &Nominator, reservations: Vec<PodReservation>, node: &str) {
     stream::iter(reservations)
-        .map(|reservation| nominate(context, reservation, node))
+        .map(|reservation| nominate(nominator, reservation, node))
         .buffered(CONCURRENT_WRITES_MAX)
         .for_each(|()| std::future::ready(()))
         .await;
 }
 
 /// The reservations on a claim whose node is about to open, with the node's name.
-pub(crate) fn reservations_to_nominate(context: &Context, claim_name: &str) -> Vec<(PodReservation, String)> {
-    let claim = context.stores.node_claims.get("", claim_name);
-    let Some(node) = node_of(context, claim_name, claim.as_deref()) else { return Vec::new() };
+pub(crate) fn reservations_to_nominate(reads: &Reads, claim_name: &str) -> Vec<(PodReservation, String)> {
+    let claim = reads.stores.node_claims.get("", claim_name);
+    let Some(node) = node_of(reads, claim_name, claim.as_deref()) else { return Vec::new() };
     if !node_access::is_nomination_due(&node, claim.as_deref()) {
         return Vec::new();
     }
     let name = node.metadata.name.clone().unwrap_or_default();
-    context
+    reads
         .state
         .reservations_on(claim_name)
         .into_iter()
@@ -70,36 +80,36 @@ pub(crate) fn reservations_to_nominate(context: &Context, claim_name: &str) -> V
 
 /// Removes nominations that this process wrote and that are obsolete. Failures are ignored: the kube-scheduler drops a
 /// nomination when the pod does not fit the node.
-pub async fn clear(context: &Context, reservations: &[PodReservation]) {
+pub async fn clear(nominator: &Nominator, reservations: &[PodReservation]) {
     for reservation in reservations {
         let Some(node) = &reservation.nominated else { continue };
         let is_ours = |pod: &Pod| pods::nominated_node(pod) == Some(node.as_str());
-        if let Err(error) = write(context, reservation, is_ours, None).await {
+        if let Err(error) = write(nominator, reservation, is_ours, None).await {
             tracing::debug!(pod = %reservation.pod, node, %error, "failed to clear nomination of pod");
         }
     }
 }
 
-pub(crate) async fn nominate(context: &Context, reservation: PodReservation, node: &str) {
-    if !context.state.may_nominate(context.clock.now()) {
+pub(crate) async fn nominate(nominator: &Nominator, reservation: PodReservation, node: &str) {
+    if !nominator.reads.state.may_nominate(nominator.reads.clock.now()) {
         return;
     }
-    let former = context.state.nominated_by_us(&reservation.uid);
+    let former = nominator.reads.state.nominated_by_us(&reservation.uid);
     let is_free = |pod: &Pod| pods::nominated_node(pod).is_none_or(|name| former.as_deref() == Some(name));
     // Recorded before it is written: the kube-scheduler may drop the nomination before the response arrives, and
     // [`NominationController`] only restores nominations that are recorded.
-    context.state.set_nominated(&reservation.uid, Some(node));
-    context.state.set_nominated_by_us(&reservation.uid, Some(node));
-    let outcome = write(context, &reservation, is_free, Some(node)).await;
+    nominator.reads.state.set_nominated(&reservation.uid, Some(node));
+    nominator.reads.state.set_nominated_by_us(&reservation.uid, Some(node));
+    let outcome = write(nominator, &reservation, is_free, Some(node)).await;
     if !matches!(outcome, Ok(true)) {
-        context.state.set_nominated(&reservation.uid, reservation.nominated.as_deref());
-        context.state.set_nominated_by_us(&reservation.uid, former.as_deref());
+        nominator.reads.state.set_nominated(&reservation.uid, reservation.nominated.as_deref());
+        nominator.reads.state.set_nominated_by_us(&reservation.uid, former.as_deref());
     }
     match outcome {
-        Ok(true) => context.state.nomination_succeeded(),
+        Ok(true) => nominator.reads.state.nomination_succeeded(),
         Ok(false) => {}
         Err(kube::Error::Api(status)) if status.code == 403 => {
-            if context.state.nomination_forbidden(context.clock.now()) {
+            if nominator.reads.state.nomination_forbidden(nominator.reads.clock.now()) {
                 let error = &status.message;
                 tracing::warn!(error, "cannot patch pods/status, pod nomination is disabled");
             }
@@ -113,16 +123,16 @@ pub(crate) async fn nominate(context: &Context, reservation: PodReservation, nod
 /// Patches the nomination if the pod is still pending and `may` allows it. The patch carries the resource version that was
 /// checked. Returns whether the pod has the nomination now.
 async fn write(
-    context: &Context,
+    nominator: &Nominator,
     reservation: &PodReservation,
     may: impl Fn(&Pod) -> bool,
     node: Option<&str>,
 ) -> kube::Result<bool> {
     let api = Api::<WithoutManagedFields<PodFields>>::namespaced(
-        context.client.clone(),
+        nominator.client.clone(),
         &reservation.pod.namespace,
     );
-    let mut pod = context.stores.pods.get(&reservation.pod.namespace, &reservation.pod.name);
+    let mut pod = nominator.reads.stores.pods.get(&reservation.pod.namespace, &reservation.pod.name);
     for _ in 0..CONFLICT_ATTEMPTS_MAX {
         let Some(current) = pod.filter(|pod| pods::uid_of(pod) == reservation.uid) else { return Ok(false) };
         if pods::is_bound(&current) || !pods::is_active(&current) || !may(&current) {
@@ -138,7 +148,7 @@ async fn write(
         let patch = Patch::Merge(patch);
         match api.patch_status(&reservation.pod.name, &PatchParams::default(), &patch).await {
             Ok(WithoutManagedFields(written)) => {
-                context.stores.pods.apply(written.into());
+                nominator.reads.stores.pods.apply(written.into());
                 return Ok(true);
             }
             Err(kube::Error::Api(status)) if status.code == 404 => return Ok(false),
@@ -155,8 +165,8 @@ async fn write(
 }
 
 /// The Node of a claim that is not terminating; if there is no claim, the Node of that name.
-pub(crate) fn node_of(context: &Context, name: &str, claim: Option<&NodeClaim>) -> Option<Arc<Node>> {
-    let nodes = &context.stores.nodes;
+pub(crate) fn node_of(reads: &Reads, name: &str, claim: Option<&NodeClaim>) -> Option<Arc<Node>> {
+    let nodes = &reads.stores.nodes;
     let Some(claim) = claim else {
         // A node of a NodePool without a claim will be deleted, so it does not count.
         let is_ours = |node: &Arc<Node>| label(&**node, labels::NODEPOOL).is_some();
@@ -173,25 +183,25 @@ pub(crate) fn node_of(context: &Context, name: &str, claim: Option<&NodeClaim>) 
 }
 
 /// Whether a pod is expected on the host: it has a reservation there and runs nowhere else, or may inherit one.
-pub(crate) fn expects_pods(context: &Context, host: &str) -> bool {
-    let mut owners = context.state.owners_of_moved_slots(host);
-    for reservation in context.state.reservations_on(host) {
-        match pod_of(context, &reservation) {
+pub(crate) fn expects_pods(reads: &Reads, host: &str) -> bool {
+    let mut owners = reads.state.owners_of_moved_slots(host);
+    for reservation in reads.state.reservations_on(host) {
+        match pod_of(reads, &reservation) {
             Some(pod) if pods::is_reschedulable(&pod) => return true,
             _ if reservation.is_move => owners.extend(reservation.owner),
             _ => {}
         }
     }
-    has_unreserved_pod_of(context, &owners)
+    has_unreserved_pod_of(reads, &owners)
 }
 
-pub(crate) fn pod_of(context: &Context, reservation: &PodReservation) -> Option<Arc<Pod>> {
-    context.stores.pods.get_key(&reservation.pod).filter(|pod| pods::uid_of(pod) == reservation.uid)
+pub(crate) fn pod_of(reads: &Reads, reservation: &PodReservation) -> Option<Arc<Pod>> {
+    reads.stores.pods.get_key(&reservation.pod).filter(|pod| pods::uid_of(pod) == reservation.uid)
 }
 
 /// Whether one of these controllers has an unbound pod without a reservation. Pods with a reservation go to that host.
-pub(crate) fn has_unreserved_pod_of(context: &Context, owners: &BTreeSet<String>) -> bool {
+pub(crate) fn has_unreserved_pod_of(reads: &Reads, owners: &BTreeSet<String>) -> bool {
     let is_unreserved =
-        |pod: &Arc<Pod>| pods::is_active(pod) && context.state.reservation_of(pods::uid_of(pod)).is_none();
-    owners.iter().any(|owner| context.stores.pods.by(UNBOUND_BY_OWNER, owner).iter().any(is_unreserved))
+        |pod: &Arc<Pod>| pods::is_active(pod) && reads.state.reservation_of(pods::uid_of(pod)).is_none();
+    owners.iter().any(|owner| reads.stores.pods.by(UNBOUND_BY_OWNER, owner).iter().any(is_unreserved))
 }

@@ -157,16 +157,15 @@ impl Operator {
     }
 
     fn hooks(&self) -> Hooks {
-        let nominating_context = self.context.clone();
         let state = self.context.state.clone();
-        let (gate, holding_context) = (RegistrationGate::default(), self.context.clone());
+        let gate = RegistrationGate::new(self.context.nominator(), self.context.settings.planner.mode);
         let (opening_gate, connected_gate) = (gate.clone(), gate.clone());
         Hooks {
-            hold_registration: Arc::new(move |claim, node| gate.hold(&holding_context, claim, node)),
+            hold_registration: Arc::new(move |claim, node| gate.hold(claim, node)),
             set_queue: Arc::new(move |claims| connected_gate.connect(claims)),
             before_schedulable: Arc::new(move |claim, _| {
-                let (context, gate) = (nominating_context.clone(), opening_gate.clone());
-                Box::pin(async move { gate.open(&context, name_of(&*claim)).await })
+                let gate = opening_gate.clone();
+                Box::pin(async move { gate.open(name_of(&*claim)).await })
             }),
             planned_pods: Arc::new(move |claim| {
                 state.reservations_on(name_of(claim)).into_iter().map(|reservation| reservation.pod).collect()
@@ -207,11 +206,7 @@ impl Operator {
             health: self.health.clone(),
         };
         self.spawn("nodepool.readiness", conditions, NodePoolConditions::watch, workers);
-        let counter = NodePoolCounter {
-            reads: context.reads(),
-            writes: context.writes(),
-            state: context.state.clone(),
-        };
+        let counter = NodePoolCounter { reads: context.reads(), writes: context.writes() };
         self.spawn("nodepool.counter", counter, NodePoolCounter::watch, 1);
         self.spawn(
             "nodepool.hash",
@@ -315,9 +310,17 @@ impl Operator {
         if !context.gates.static_capacity {
             return;
         }
-        let provisioning_controller = StaticProvisioning { context: context.clone() };
+        let provisioning_controller = StaticProvisioning {
+            reads: context.reads(),
+            claims: context.claim_creator(),
+            node_limit_grants: context.node_limit_grants.clone(),
+        };
         self.spawn("static.provisioning", provisioning_controller, StaticProvisioning::watch, 10);
-        let deprovisioning_controller = StaticDeprovisioning { context };
+        let deprovisioning_controller = StaticDeprovisioning {
+            reads: context.reads(),
+            client: context.client.clone(),
+            deletion_costs: context.gates.deletion_costs(),
+        };
         self.spawn("static.deprovisioning", deprovisioning_controller, StaticDeprovisioning::watch, 10);
     }
 
@@ -347,7 +350,7 @@ impl Operator {
         };
         let provisioner = Provisioner::new(self.context.clone(), settings);
         self.spawn("provisioner", provisioner, Provisioner::watch, 1);
-        let renomination = NominationController::new(self.context.clone());
+        let renomination = NominationController::new(self.context.nominator());
         self.spawn(
             "pod.nomination",
             renomination,

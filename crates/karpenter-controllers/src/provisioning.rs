@@ -33,7 +33,7 @@ use crate::buffers::{asks_for_same_pods, observe_referenced_objects};
 use crate::compute::{self, Lane};
 use crate::context::Context;
 use crate::settings::nomination_ttl;
-use crate::{claims, nominations, planner_input, pods};
+use crate::{nominations, planner_input, pods};
 
 pub use batcher::Batcher;
 
@@ -189,12 +189,12 @@ impl Provisioner {
     /// Plans and executes one batch.
     async fn run_batch(&self) -> kube::Result<Requeue> {
         let context = &self.context;
-        claims::resolve_unconfirmed_creates(context).await?;
+        context.claim_creator().resolve_unconfirmed_creates().await?;
         let now = context.clock.now();
         context.state.expire(now);
         let pods = planner_input::classify_pods(context, self.settings.nomination_ttl(), now);
         context.metrics.pods.acknowledge(pods.pending.iter().map(|pod| &**pod), now);
-        nominations::clear(context, &pods.expired_reservations).await;
+        nominations::clear(&context.nominator(), &pods.expired_reservations).await;
         self.nominate_inherited(&pods).await;
         let after = self.next_pass(&pods);
         if pods.pending.is_empty() {
@@ -241,8 +241,9 @@ impl Provisioner {
 
     /// Nominates nodes for pods that inherited a reservation, if the node is open already.
     async fn nominate_inherited(&self, pods: &planner_input::ClassifiedPods) {
+        let nominator = self.context.nominator();
         for claim in &pods.inherited_on {
-            nominations::write_nominations(&self.context, claim).await;
+            nominations::write_nominations(&nominator, claim).await;
         }
     }
 
@@ -269,7 +270,7 @@ impl Reconcile for Provisioner {
             None => {
                 // Without a trigger, this is a periodic pass: pods that are still pending are added to a batch.
                 let pods = planner_input::classify_pods(&self.context, self.settings.nomination_ttl(), now);
-                nominations::clear(&self.context, &pods.expired_reservations).await;
+                nominations::clear(&self.context.nominator(), &pods.expired_reservations).await;
                 self.nominate_inherited(&pods).await;
                 let mut batcher = self.batcher();
                 for pod in &pods.pending {

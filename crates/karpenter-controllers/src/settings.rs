@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use karpenter_api::scheduler_config::SchedulerConfig;
 use karpenter_model::problem;
+use karpenter_state::DeletionCosts;
 
 /// The shortest time for which a node stays nominated.
 const NOMINATION_TTL_MIN: Duration = Duration::from_secs(10);
@@ -68,6 +69,16 @@ impl Default for FeatureGates {
             terminate_first_drift: false,
             terminate_first_repair: false,
             pod_deletion_cost_management: false,
+        }
+    }
+}
+
+impl FeatureGates {
+    /// Whether and how deletion costs of pods are set in this cluster.
+    pub fn deletion_costs(&self) -> DeletionCosts {
+        match self.pod_deletion_cost_management {
+            true => DeletionCosts::Managed,
+            false => DeletionCosts::SetByUsers,
         }
     }
 }

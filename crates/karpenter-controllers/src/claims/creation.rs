@@ -10,49 +10,114 @@ use karpenter_api::labels;
 use karpenter_api::types::NodeClaim;
 use karpenter_cluster::clock::since;
 use karpenter_cluster::controllers::context::{label, name_of};
+use kube::Client;
 use kube::api::{Api, PostParams};
 
-use crate::context::Context;
+use crate::inputs::Reads;
+use crate::log_throttle::LogThrottle;
 use crate::logs;
+use crate::offerings::OverlayStore;
+use crate::state::launch_backoff::SharedLaunchBackoff;
+use crate::state::unconfirmed_creates::UnconfirmedCreates;
 
 /// The number of attempts to find a name that is not in use.
 const ATTEMPTS_MAX: usize = 4;
 /// A created NodeClaim appears in the watch within this time.
 const CREATE_VISIBLE_WITHIN: Duration = Duration::from_secs(15);
 
-/// Creates the NodeClaim and adds it to the store at once. Whether it launches counts towards the launch back-off of
-/// its NodePool.
-pub async fn create(context: &Context, claim: &NodeClaim) -> kube::Result<NodeClaim> {
-    let mut claim = claim.clone();
-    context.overlays.annotate(&mut claim);
-    let prefix = claim.metadata.generate_name.clone().unwrap_or_default();
-    let mut attempts = 0;
-    loop {
-        attempts += 1;
-        let name = context.unconfirmed_creates.next_name(&prefix, context.clock.now());
-        claim.metadata.name = Some(name.clone());
-        // Recorded before the request, because the watch may report the outcome before the response arrives.
-        context.launch_backoff.lock().created(&name, label(&claim, labels::NODEPOOL).unwrap_or_default());
-        let api = Api::<NodeClaim>::all(context.client.clone());
-        match api.create(&PostParams::default(), &claim).await {
-            Ok(created) => {
-                context.stores.node_claims.apply(created.clone());
-                log_created(&created);
-                return Ok(created);
+/// Creates NodeClaims. Clones share all state.
+#[derive(Clone)]
+pub struct ClaimCreator {
+    pub reads: Reads,
+    pub client: Client,
+    /// Limits how often the same error is logged.
+    pub log_throttle: LogThrottle,
+    /// NodeClaims whose create request failed without a clear answer.
+    pub unconfirmed_creates: UnconfirmedCreates,
+    /// Back-off of NodePools whose launches fail.
+    pub launch_backoff: SharedLaunchBackoff,
+    /// The evaluated NodeOverlays, which annotate NodeClaims.
+    pub overlays: OverlayStore,
+}
+
+impl ClaimCreator {
+    /// Creates the NodeClaim and adds it to the store at once. Whether it launches counts towards the launch back-off of
+    /// its NodePool.
+    pub async fn create(&self, claim: &NodeClaim) -> kube::Result<NodeClaim> {
+        let mut claim = claim.clone();
+        self.overlays.annotate(&mut claim);
+        let prefix = claim.metadata.generate_name.clone().unwrap_or_default();
+        let mut attempts = 0;
+        loop {
+            attempts += 1;
+            let name = self.unconfirmed_creates.next_name(&prefix, self.reads.clock.now());
+            claim.metadata.name = Some(name.clone());
+            // Recorded before the request, because the watch may report the outcome before the response arrives.
+            self.launch_backoff.lock().created(&name, label(&claim, labels::NODEPOOL).unwrap_or_default());
+            let api = Api::<NodeClaim>::all(self.client.clone());
+            match api.create(&PostParams::default(), &claim).await {
+                Ok(created) => {
+                    self.reads.stores.node_claims.apply(created.clone());
+                    log_created(&created);
+                    return Ok(created);
+                }
+                Err(error) if is_name_in_use(&error) && attempts < ATTEMPTS_MAX => {
+                    self.launch_backoff.lock().forget(&name)
+                }
+                Err(error) if may_have_been_applied(&error) => {
+                    self.unconfirmed_creates.names().insert(name.clone(), self.reads.clock.now());
+                    let found = self.resolve(&name).await?;
+                    found.iter().for_each(log_created);
+                    return found.ok_or(error);
+                }
+                Err(error) => {
+                    self.launch_backoff.lock().forget(&name);
+                    return Err(error);
+                }
             }
-            Err(error) if is_name_in_use(&error) && attempts < ATTEMPTS_MAX => {
-                context.launch_backoff.lock().forget(&name)
-            }
-            Err(error) if may_have_been_applied(&error) => {
-                context.unconfirmed_creates.names().insert(name.clone(), context.clock.now());
-                let found = resolve(context, &name).await?;
-                found.iter().for_each(log_created);
-                return found.ok_or(error);
-            }
-            Err(error) => {
-                context.launch_backoff.lock().forget(&name);
-                return Err(error);
-            }
+        }
+    }
+
+    /// Checks whether unconfirmed NodeClaims were created. Fails if one of them cannot be checked.
+    pub async fn resolve_unconfirmed_creates(&self) -> kube::Result<()> {
+        let names: Vec<String> = self.unconfirmed_creates.names().keys().cloned().collect();
+        for name in names {
+            self.resolve(&name).await?;
+        }
+        Ok(())
+    }
+
+    async fn resolve(&self, name: &str) -> kube::Result<Option<NodeClaim>> {
+        let found = match Api::<NodeClaim>::all(self.client.clone()).get_opt(name).await {
+            Err(error) if is_forbidden(&error) => self.find_in_store(name, error)?,
+            answer => answer?,
+        };
+        match &found {
+            Some(found) => self.reads.stores.node_claims.apply(found.clone()),
+            None => self.launch_backoff.lock().forget(name),
+        }
+        self.unconfirmed_creates.names().remove(name);
+        Ok(found)
+    }
+
+    /// Looks for the NodeClaim in the store, because GET is forbidden. Returns the error while the watch may still
+    /// deliver it.
+    fn find_in_store(&self, name: &str, error: kube::Error) -> kube::Result<Option<NodeClaim>> {
+        let now = self.reads.clock.now();
+        if self.log_throttle.is_due("getting nodeclaims", "", now) {
+            tracing::error!(
+                nodeclaim = name,
+                error = %error,
+                "cannot get nodeclaims, the role lacks the verb get, waiting for the watch"
+            );
+        }
+        if let Some(found) = self.reads.stores.node_claims.get("", name) {
+            return Ok(Some((*found).clone()));
+        }
+        let sent = self.unconfirmed_creates.names().get(name).copied();
+        match sent.is_some_and(|sent| since(now, sent) < CREATE_VISIBLE_WITHIN) {
+            true => Err(error),
+            false => Ok(None),
         }
     }
 }
@@ -73,49 +138,6 @@ fn log_created(claim: &NodeClaim) {
 pub(crate) fn values<'a>(claim: &'a NodeClaim, key: &str) -> &'a [String] {
     let found = claim.spec.requirements.iter().find(|one| one.key == key && one.operator == "In");
     found.map(|one| one.values.as_slice()).unwrap_or_default()
-}
-
-/// Checks whether unconfirmed NodeClaims were created. Fails if one of them cannot be checked.
-pub async fn resolve_unconfirmed_creates(context: &Context) -> kube::Result<()> {
-    let names: Vec<String> = context.unconfirmed_creates.names().keys().cloned().collect();
-    for name in names {
-        resolve(context, &name).await?;
-    }
-    Ok(())
-}
-
-async fn resolve(context: &Context, name: &str) -> kube::Result<Option<NodeClaim>> {
-    let found = match Api::<NodeClaim>::all(context.client.clone()).get_opt(name).await {
-        Err(error) if is_forbidden(&error) => find_in_store(context, name, error)?,
-        answer => answer?,
-    };
-    match &found {
-        Some(found) => context.stores.node_claims.apply(found.clone()),
-        None => context.launch_backoff.lock().forget(name),
-    }
-    context.unconfirmed_creates.names().remove(name);
-    Ok(found)
-}
-
-/// Looks for the NodeClaim in the store, because GET is forbidden. Returns the error while the watch may still
-/// deliver it.
-fn find_in_store(context: &Context, name: &str, error: kube::Error) -> kube::Result<Option<NodeClaim>> {
-    let now = context.clock.now();
-    if context.log_throttle.is_due("getting nodeclaims", "", now) {
-        tracing::error!(
-            nodeclaim = name,
-            error = %error,
-            "cannot get nodeclaims, the role lacks the verb get, waiting for the watch"
-        );
-    }
-    if let Some(found) = context.stores.node_claims.get("", name) {
-        return Ok(Some((*found).clone()));
-    }
-    let sent = context.unconfirmed_creates.names().get(name).copied();
-    match sent.is_some_and(|sent| since(now, sent) < CREATE_VISIBLE_WITHIN) {
-        true => Err(error),
-        false => Ok(None),
-    }
 }
 
 fn is_forbidden(error: &kube::Error) -> bool {

@@ -5,8 +5,8 @@ use karpenter_cluster::controllers::context::{is_deleting, name_of};
 use karpenter_model::resources::NODES;
 use karpenter_state::claim::{DISRUPTION_REASON, REBOOTING, is_true};
 
-use crate::context::Context;
-use crate::state::node_limit_grants::NodeLimitGrant;
+use crate::inputs::Reads;
+use crate::state::node_limit_grants::{NodeLimitGrant, NodeLimitGrants};
 use crate::stores::BY_POOL;
 
 /// The NodeClaims of a NodePool by state.
@@ -43,16 +43,21 @@ impl Counts {
 }
 
 /// Counts the NodeClaims of a NodePool.
-pub fn counts(context: &Context, pool: &str) -> Counts {
-    let claims = context.stores.node_claims.by(BY_POOL, pool);
-    Counts::of(claims.iter().map(|claim| &**claim), |name| context.state.is_marked_for_deletion(name))
+pub fn counts(reads: &Reads, pool: &str) -> Counts {
+    let claims = reads.stores.node_claims.by(BY_POOL, pool);
+    Counts::of(claims.iter().map(|claim| &**claim), |name| reads.state.is_marked_for_deletion(name))
 }
 
 /// Requests up to `wanted` more nodes under `limits.nodes` of a NodePool. Terminating nodes count until they are
 /// gone.
-pub fn reserve_nodes(context: &Context, pool: &NodePool, wanted: u32) -> NodeLimitGrant {
+pub fn reserve_nodes(
+    reads: &Reads,
+    grants: &NodeLimitGrants,
+    pool: &NodePool,
+    wanted: u32,
+) -> NodeLimitGrant {
     let name = name_of(pool);
     let limit = pool.spec.limits.as_ref().and_then(|limits| limits.get(NODES));
     let limit = limit.map(|limit| u32::try_from(limit.value_floor().max(0)).unwrap_or(u32::MAX));
-    context.node_limit_grants.reserve(name, limit, wanted, || counts(context, name).all())
+    grants.reserve(name, limit, wanted, || counts(reads, name).all())
 }

@@ -294,8 +294,9 @@ impl Disruption {
     /// The expected end of pod churn: pods that leave nodes, or are nominated and not bound yet.
     fn churn_ends_at(&self, now: Timestamp) -> Option<Timestamp> {
         let context = &self.context;
+        let reads = context.reads();
         let expects_pods =
-            || context.state.hosts_with_reservations().iter().any(|host| expects_pods(context, host));
+            || context.state.hosts_with_reservations().iter().any(|host| expects_pods(&reads, host));
         self.pod_churn.ends_at(now, expects_pods)
     }
 

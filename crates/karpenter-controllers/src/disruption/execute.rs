@@ -200,7 +200,7 @@ impl Disruption {
         // The granted node limits are held until the claims exist and count against the limit themselves.
         let mut places = Vec::new();
         for (name, (pool, count)) in wanted {
-            let place = reserve_nodes(context, pool, count);
+            let place = reserve_nodes(&context.reads(), &context.node_limit_grants, pool, count);
             if place.granted() < count {
                 return Err(format!("nodepool {name} is at its node limit"));
             }
@@ -234,8 +234,9 @@ impl Disruption {
         });
         let annotated: Vec<NodeClaim> = annotated.collect();
         context.launch_backoff.lock().begin_pass();
+        let creator = &context.claim_creator();
         let created: Vec<kube::Result<NodeClaim>> = stream::iter(annotated)
-            .map(|claim| async move { claims::create(context, &claim).await })
+            .map(|claim| async move { creator.create(&claim).await })
             .buffered(CONCURRENT_WRITES_MAX)
             .collect()
             .await;
@@ -304,11 +305,12 @@ impl Disruption {
 
     async fn reboot(&self, resolved: &ResolvedCommand) -> bool {
         let mut has_begun = false;
+        let (reads, client, repairs) = (self.context.reads(), &self.context.client, &self.context.repairs);
         for candidate in &resolved.candidates {
             let Some((claim, _)) = self.find(candidate) else { continue };
             let condition = candidate.repair.as_ref().map_or("", |repair| &repair.condition);
             let bound = resolved.termination_grace_period_secs;
-            match reboot_request::commit(&self.context, &claim, condition, bound).await {
+            match reboot_request::commit(&reads, client, &repairs.history, &claim, condition, bound).await {
                 Ok(true) => {
                     has_begun = true;
                     self.count_disrupted(resolved, candidate, &claim);

@@ -11,11 +11,12 @@ use karpenter_cluster::controllers::context::{is_already_exists, is_deleting, la
 use karpenter_cluster::controllers::hash::fnv32a;
 use karpenter_cluster::reconcile::{Queue, Reconcile, Requeue};
 use karpenter_cluster::store::{Change, ObjectKey};
+use kube::Client;
 use kube::api::{Api, PostParams};
 
 use crate::annotations::ANNOTATION_ADOPTS;
 use crate::claims;
-use crate::context::Context;
+use crate::stores::Stores;
 
 /// Labels that are not copied from the node to the claim.
 const NODE_ONLY_LABELS: [&str; 4] =
@@ -52,12 +53,13 @@ fn claim_for(node: &Node, pool: &NodePool) -> Option<NodeClaim> {
 
 /// The controller that adopts nodes.
 pub struct Adoption {
-    pub context: Context,
+    pub stores: Stores,
+    pub client: Client,
 }
 
 impl Adoption {
     pub fn watch(&self, queue: &Queue) {
-        let stores = &self.context.stores;
+        let stores = &self.stores;
         for node in stores.nodes.list() {
             queue.add(ObjectKey::of(&node.metadata));
         }
@@ -80,7 +82,7 @@ impl Adoption {
 
 impl Reconcile for Adoption {
     async fn reconcile(&self, key: &ObjectKey) -> kube::Result<Requeue> {
-        let Context { stores, client, .. } = &self.context;
+        let Self { stores, client } = self;
         let Some(node) = stores.nodes.get_key(key) else { return Ok(Requeue::No) };
         let pool = label(&*node, labels::PROVISIONER_NAME).and_then(|name| stores.node_pools.get("", name));
         let claim =

@@ -19,7 +19,6 @@ use karpenter_state::node::is_tracked;
 use kube::Resource;
 
 use crate::inputs::{Reads, Writes};
-use crate::state::ClusterState;
 use crate::stores::{BY_POOL, BY_PROVIDER_ID};
 use crate::writes;
 
@@ -33,7 +32,6 @@ const SETTLE: Duration = Duration::from_secs(1);
 pub struct NodePoolCounter {
     pub reads: Reads,
     pub writes: Writes,
-    pub state: ClusterState,
 }
 
 impl NodePoolCounter {
@@ -66,7 +64,7 @@ impl NodePoolCounter {
             .node_claims
             .by(BY_POOL, pool)
             .into_iter()
-            .filter(|claim| !self.state.is_marked_for_deletion(name_of(&**claim)))
+            .filter(|claim| !self.reads.state.is_marked_for_deletion(name_of(&**claim)))
             .filter_map(|claim| {
                 let id = claim.status.as_ref()?.provider_id.clone().filter(|id| !id.is_empty())?;
                 let node = stores.nodes.by(BY_PROVIDER_ID, &id).into_iter().next();

@@ -10,7 +10,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use karpenter_cluster::clock::since;
 
-use crate::context::Context;
+use crate::inputs::Reads;
 use crate::nominations::{has_unreserved_pod_of, pod_of};
 use crate::pods;
 
@@ -64,12 +64,12 @@ impl ReplacementHold {
 }
 
 /// The state of the pods that commands move to the claim's node.
-pub(super) fn moved_pods(context: &Context, claim_name: &str, now: Timestamp) -> MovedPods {
-    let mut owners = context.state.owners_of_moved_slots(claim_name);
+pub(super) fn moved_pods(reads: &Reads, claim_name: &str, now: Timestamp) -> MovedPods {
+    let mut owners = reads.state.owners_of_moved_slots(claim_name);
     let mut is_awaiting = !owners.is_empty();
     let mut is_any_unevicted = false;
-    for reservation in context.state.reservations_on(claim_name) {
-        let pod = pod_of(context, &reservation);
+    for reservation in reads.state.reservations_on(claim_name) {
+        let pod = pod_of(reads, &reservation);
         if pod.as_ref().is_some_and(|pod| pods::is_provisionable(pod)) {
             if since(now, reservation.since) >= UNBOUND_POD_WAIT_MAX {
                 return MovedPods::NoneToWaitFor;
@@ -82,7 +82,7 @@ pub(super) fn moved_pods(context: &Context, claim_name: &str, now: Timestamp) ->
     }
     match is_awaiting {
         false => MovedPods::NoneToWaitFor,
-        true if is_any_unevicted || has_unreserved_pod_of(context, &owners) => MovedPods::Expected,
+        true if is_any_unevicted || has_unreserved_pod_of(reads, &owners) => MovedPods::Expected,
         true => MovedPods::NoneSeen,
     }
 }

@@ -21,7 +21,12 @@ pub async fn serve_kinds(operator: &mut Operator, kinds: LegacyKinds, options: O
     let context = operator.context().clone();
     let derived = LegacyApi::start(context.reads(), context.writes(), kinds, options).await;
     operator.spawn("legacy", derived, LegacyApi::watch, 1);
-    let timestamps = EmptinessTimestamps { context: context.clone() };
+    let timestamps = EmptinessTimestamps { reads: context.reads(), client: context.client.clone() };
     operator.spawn("legacy.emptiness", timestamps, EmptinessTimestamps::watch, CONCURRENT_NODES_MAX);
-    operator.spawn("legacy.adoption", Adoption { context }, Adoption::watch, CONCURRENT_NODES_MAX);
+    operator.spawn(
+        "legacy.adoption",
+        Adoption { stores: context.stores, client: context.client },
+        Adoption::watch,
+        CONCURRENT_NODES_MAX,
+    );
 }

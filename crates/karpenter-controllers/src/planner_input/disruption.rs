@@ -11,11 +11,10 @@ use karpenter_state::claim::provider_id;
 use karpenter_state::cost::unreadable_cost;
 use karpenter_state::pod::Pod;
 use karpenter_state::pool::is_launching_pool;
-use karpenter_state::{ClusterInput, DeletionCosts, DisruptionInput, PoolInput};
+use karpenter_state::{ClusterInput, DisruptionInput, PoolInput};
 
 use super::{classify_pods_read_only, planning_input};
 use crate::context::Context;
-use crate::node_health;
 use crate::nominations::expects_pods;
 use crate::pods;
 
@@ -80,7 +79,7 @@ pub(crate) async fn observe(
     let held = pools_in_launch_backoff(context, now);
     let (launching, other_pools) = pools(context, &held).await;
     let sorted = classify_pods_read_only(context, now);
-    let deletion_costs = deletion_costs(context);
+    let deletion_costs = context.gates.deletion_costs();
     let mut deadlines = AnswerDeadlines::default();
     let (mut annotated, mut pods_with_unreadable_cost) = (Vec::new(), Vec::new());
     for pod in &sorted.bound {
@@ -110,9 +109,10 @@ pub(crate) async fn observe(
         revision: stores.revision(),
         ..DisruptionInput::default()
     };
+    let reads = context.reads();
     input
         .nominated
-        .extend(state.hosts_with_reservations().into_iter().filter(|host| expects_pods(context, host)));
+        .extend(state.hosts_with_reservations().into_iter().filter(|host| expects_pods(&reads, host)));
     for claim in &claims {
         if let Some(at) = moves.moved_onto_at(name_of(&**claim)) {
             input.claims_moved_onto_at_secs.insert(uid_of(&**claim).to_owned(), at.as_second());
@@ -128,9 +128,10 @@ pub(crate) async fn observe(
             .move_limit_reopens_at
             .extend(moves.hourly_count_falls_at(name, now).map(|at| (name.to_owned(), at)));
     }
-    if context.gates.node_repair && !context.settings.is_node_repair_legacy {
-        input.repairs = node_health::repairs(context, now);
-        input.unhealthy = node_health::unhealthy_nodes(context);
+    let node_health = context.node_health();
+    if node_health.is_enabled {
+        input.repairs = node_health.repairs(now);
+        input.unhealthy = node_health.unhealthy_nodes();
     }
     let (disrupting_claims, held_off) = (BTreeSet::new(), BTreeMap::new());
     Some(DisruptionFacts {
@@ -143,14 +144,6 @@ pub(crate) async fn observe(
         annotated,
         pods_with_unreadable_cost,
     })
-}
-
-/// Whether and how deletion costs of pods are set in this cluster.
-pub(crate) fn deletion_costs(context: &Context) -> DeletionCosts {
-    match context.gates.pod_deletion_cost_management {
-        true => DeletionCosts::Managed,
-        false => DeletionCosts::SetByUsers,
-    }
 }
 
 /// NodePools in launch back-off.

@@ -176,9 +176,10 @@ async fn launch(
         }
     }
     context.launch_backoff.lock().begin_pass();
+    let creator = &context.claim_creator();
     let mut results = stream::iter(allowed)
         .map(|launch| async move {
-            let result = claims::create(context, &launch.claim).await;
+            let result = creator.create(&launch.claim).await;
             (launch, result)
         })
         .buffered(CONCURRENT_WRITES_MAX);

@@ -17,7 +17,6 @@ use crate::disruption::Disruption;
 use crate::disruption::resolved_command::Candidate;
 use crate::events::ObjectEvent;
 use crate::evictions::annotation_event;
-use crate::planner_input::disruption::deletion_costs;
 
 const UNCONSOLIDATABLE_EVERY: Duration = Duration::from_secs(15 * 60);
 const BUDGET_EVERY: Duration = Duration::from_secs(60);
@@ -111,7 +110,9 @@ impl Disruption {
             .iter()
             .filter(|pod| crate::pods::node_name(pod).is_some_and(|node| ours.contains(node)));
         let Some(first) = on_ours.next() else { return };
-        let Some((annotation, value)) = unreadable_cost(first, deletion_costs(&self.context)) else { return };
+        let Some((annotation, value)) = unreadable_cost(first, self.context.gates.deletion_costs()) else {
+            return;
+        };
         let others = on_ours.count();
         if self.context.log_throttle.is_due("pod deletion cost", "", self.context.clock.now()) {
             tracing::warn!(

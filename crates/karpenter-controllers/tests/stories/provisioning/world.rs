@@ -102,7 +102,7 @@ impl World {
         let running =
             reconcile::run(Arc::new(provisioner), queue, 1, self.context.clock, self.shutdown.clone());
         tokio::spawn(running);
-        let (renomination, queue) = (NominationController::new(self.context.clone()), Queue::default());
+        let (renomination, queue) = (NominationController::new(self.context.nominator()), Queue::default());
         renomination.watch(&queue);
         let running =
             reconcile::run(Arc::new(renomination), queue, 4, self.context.clock, self.shutdown.clone());

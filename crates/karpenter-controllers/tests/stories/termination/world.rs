@@ -193,11 +193,7 @@ impl World {
             NodePoolConditions::watch,
         );
         self.spawn(
-            NodePoolCounter {
-                reads: context().reads(),
-                writes: context().writes(),
-                state: context().state.clone(),
-            },
+            NodePoolCounter { reads: context().reads(), writes: context().writes() },
             NodePoolCounter::watch,
         );
         self.spawn(
