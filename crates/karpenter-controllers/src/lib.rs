@@ -11,7 +11,6 @@ pub mod capacity_buffer;
 pub mod claims;
 pub mod compute;
 mod condition_transitions;
-pub mod context;
 pub mod decision_journal;
 pub mod disruption;
 pub mod events;
@@ -32,7 +31,7 @@ pub mod nominations;
 pub mod offerings;
 pub mod operator;
 mod planner_faults;
-mod planner_input;
+pub mod planner_input;
 pub mod pod_deletion_cost;
 pub mod pods;
 pub mod provisioning;
@@ -45,7 +44,7 @@ mod status_events;
 pub mod stores;
 pub mod writes;
 
-pub use context::Context;
+pub use operator::context::Context;
 pub use settings::{FeatureGates, Settings};
 
 /// The commit of the build, as short as upstream prints it; the build sets KARPENTER_COMMIT.

@@ -5,6 +5,7 @@
 //! pods, NodeClaims or nodes.
 //! Upstream: pkg/operator/operator.go, pkg/controllers/controllers.go.
 
+pub mod context;
 pub mod election;
 pub mod http;
 mod instrument;
@@ -25,10 +26,10 @@ use tokio::task::JoinHandle;
 
 pub use options::Options;
 
+use self::context::Context;
 use self::instrument::Instrumented;
 use crate::capacity_buffer::CapacityBuffers;
 use crate::claims::hooks::Hooks;
-use crate::context::Context;
 use crate::disruption::Disruption;
 use crate::evictions::EvictionQueue;
 use crate::logs::PassIds;
@@ -290,15 +291,20 @@ impl Operator {
             return;
         }
         let queue = CostQueue::default();
-        let writer = CostWriter { context: context.clone(), queue: queue.clone() };
+        let writer = CostWriter {
+            stores: context.stores.clone(),
+            client: context.client.clone(),
+            metrics: context.metrics.clone(),
+            queue: queue.clone(),
+        };
         self.spawn("pod.deletioncost.queue", writer, CostWriter::watch, self.options.workers(100, 5000));
-        let costs = PodDeletionCosts::new(context, queue);
+        let costs = PodDeletionCosts::new(context.planner_reader(), context.writes(), queue);
         self.spawn("pod.deletioncost", costs, PodDeletionCosts::watch, 1);
     }
 
     /// Two controllers share the commands; each has its own queue and name.
     fn start_disruption(&mut self) {
-        let disruption = Arc::new(Disruption::new(self.context.clone()));
+        let disruption = Arc::new(Disruption::new(self.context.disruption_inputs()));
         let (evaluations, commands) = (self.queue("disruption"), self.queue("disruption.queue"));
         disruption.watch_apart(&evaluations, &commands);
         self.run("disruption", disruption.clone(), evaluations, 1);
@@ -348,7 +354,7 @@ impl Operator {
             batch_max: self.options.batch_max_duration,
             planner: self.options.planner(),
         };
-        let provisioner = Provisioner::new(self.context.clone(), settings);
+        let provisioner = Provisioner::new(self.context.provisioning_inputs(), settings);
         self.spawn("provisioner", provisioner, Provisioner::watch, 1);
         let renomination = NominationController::new(self.context.nominator());
         self.spawn(

@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Taint;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use karpenter_api::labels;
-use karpenter_cloud::CloudError;
+use karpenter_cloud::{CloudError, CloudProvider};
 use karpenter_cluster::clock::since;
 use karpenter_cluster::controllers::context::name_of;
 use karpenter_cluster::controllers::placement::{taints_of, tolerates_all};
@@ -23,11 +23,14 @@ use karpenter_state::{ClusterInput, DefaultSpreadInput, PoolInput};
 
 use self::hosts::Hosts;
 use crate::buffers::virtual_pods;
-use crate::context::Context;
+use crate::inputs::Reads;
+use crate::log_throttle::LogThrottle;
+use crate::node_health::NodeHealth;
 use crate::nominations::available_capacity::AvailableCapacity;
 use crate::pods;
-use crate::settings::nomination_ttl;
+use crate::settings::{FeatureGates, Settings, nomination_ttl};
 use crate::state::PodReservation;
+use crate::state::launch_backoff::SharedLaunchBackoff;
 use crate::stores::{BY_NODE, BY_PROVIDER_ID, Stores, listed};
 
 /// A pod on a node that is not marked may keep a reservation of a command for this long, because marks and
@@ -38,6 +41,20 @@ const MOVE_SETTLE: Duration = Duration::from_secs(5);
 /// Newer kube-schedulers keep a nomination that another process wrote after a failed attempt, and retry after five
 /// minutes.
 const NOMINATED_MAX: Duration = Duration::from_secs(60);
+
+/// What is read for the planner. Clones share all state.
+#[derive(Clone)]
+pub struct PlannerReader {
+    pub reads: Reads,
+    pub cloud: Arc<dyn CloudProvider>,
+    pub settings: Arc<Settings>,
+    pub gates: FeatureGates,
+    /// Back-off of NodePools whose launches fail.
+    pub launch_backoff: SharedLaunchBackoff,
+    /// Limits how often the same error is logged.
+    pub log_throttle: LogThrottle,
+    pub node_health: NodeHealth,
+}
 
 /// The pods of a pass, by their state.
 #[derive(Debug, Default)]
@@ -59,18 +76,22 @@ pub(crate) struct ClassifiedPods {
 
 /// Classifies all pods and updates reservations: removes those of bound pods, those on hosts that are gone, and those
 /// of pods that the kube-scheduler did not bind in time.
-pub(crate) fn classify_pods(context: &Context, nomination_ttl: Duration, now: Timestamp) -> ClassifiedPods {
-    let stores = &context.stores;
-    let hosts = Hosts::read(context, nomination_ttl, now);
+pub(crate) fn classify_pods(
+    reader: &PlannerReader,
+    nomination_ttl: Duration,
+    now: Timestamp,
+) -> ClassifiedPods {
+    let stores = &reader.reads.stores;
+    let hosts = Hosts::read(reader, nomination_ttl, now);
     let mut classified = ClassifiedPods {
         is_any_node_terminating: !hosts.terminating_nodes.is_empty(),
         ..ClassifiedPods::default()
     };
-    for reservation in context.state.reservations() {
+    for reservation in reader.reads.state.reservations() {
         let pod = stores.pods.get(&reservation.pod.namespace, &reservation.pod.name);
         let pod = pod.filter(|pod| pods::uid_of(pod) == reservation.uid);
         let Some(pod) = pod.filter(|pod| pods::is_active(pod)) else {
-            context.state.release_to_successor(&reservation.uid, now);
+            reader.reads.state.release_to_successor(&reservation.uid, now);
             continue;
         };
         // A pod that is still bound to its old node is not overdue, because it is not evicted yet. Nor is a nominated
@@ -86,7 +107,7 @@ pub(crate) fn classify_pods(context: &Context, nomination_ttl: Duration, now: Ti
         let is_usable = hosts.is_usable(&reservation.host, reservation.since, reservation.is_move)
             || (is_there && (pods::is_bound(&pod) || is_queued()));
         if !is_usable {
-            classified.expired_reservations.extend(context.state.remove_reservation(&reservation.uid));
+            classified.expired_reservations.extend(reader.reads.state.remove_reservation(&reservation.uid));
         }
     }
     let pod_budgets = PodBudgets::read(stores);
@@ -95,7 +116,7 @@ pub(crate) fn classify_pods(context: &Context, nomination_ttl: Duration, now: Ti
         let uid = pods::uid_of(&pod);
         if let Some(node) = pods::node_name(&pod) {
             let is_on_terminating_node = hosts.terminating_nodes.contains(node);
-            match context.state.reservation_of(uid) {
+            match reader.reads.state.reservation_of(uid) {
                 // Capacity stays reserved for a pod on a terminating node even if the pod cannot be evicted now.
                 Some(reservation) if is_on_terminating_node => {
                     classified.expected.push((reservation.host, pod.clone()))
@@ -103,7 +124,7 @@ pub(crate) fn classify_pods(context: &Context, nomination_ttl: Duration, now: Ti
                 Some(reservation)
                     if !reservation.is_move || is_overdue(reservation.since, now, MOVE_SETTLE) =>
                 {
-                    context.state.remove_reservation(uid);
+                    reader.reads.state.remove_reservation(uid);
                 }
                 Some(_) => {}
                 None if is_on_terminating_node
@@ -115,12 +136,12 @@ pub(crate) fn classify_pods(context: &Context, nomination_ttl: Duration, now: Ti
             }
             classified.bound.push(pod);
         } else if pods::is_provisionable(&pod) {
-            classify_unbound_pod(context, &hosts, &mut classified, &pod, now);
+            classify_unbound_pod(reader, &hosts, &mut classified, &pod, now);
             unbound.insert(uid.to_owned());
         }
     }
-    context.state.retain_nomination_records(|uid| unbound.contains(uid));
-    add_buffers(context, &mut classified);
+    reader.reads.state.retain_nomination_records(|uid| unbound.contains(uid));
+    add_buffers(reader, &mut classified);
     classified
 }
 
@@ -139,16 +160,16 @@ fn can_never_run_on(stores: &Stores, node: Option<&str>, pod: &Pod) -> bool {
 }
 
 /// Like [`classify_pods`], without changing any state.
-pub(crate) fn classify_pods_read_only(context: &Context, now: Timestamp) -> ClassifiedPods {
-    let stores = &context.stores;
-    let hosts = Hosts::read(context, nomination_ttl(context.settings.batch_max), now);
+pub(crate) fn classify_pods_read_only(reader: &PlannerReader, now: Timestamp) -> ClassifiedPods {
+    let stores = &reader.reads.stores;
+    let hosts = Hosts::read(reader, nomination_ttl(reader.settings.batch_max), now);
     let pod_budgets = PodBudgets::read(stores);
     let mut classified = ClassifiedPods {
         is_any_node_terminating: !hosts.terminating_nodes.is_empty(),
         ..ClassifiedPods::default()
     };
     for pod in stores.pods.list() {
-        let reservation = context.state.reservation_of(pods::uid_of(&pod));
+        let reservation = reader.reads.state.reservation_of(pods::uid_of(&pod));
         if let Some(node) = pods::node_name(&pod) {
             if hosts.terminating_nodes.contains(node) {
                 let reservation =
@@ -163,7 +184,7 @@ pub(crate) fn classify_pods_read_only(context: &Context, now: Timestamp) -> Clas
             }
             classified.bound.push(pod);
         } else if pods::is_provisionable(&pod) {
-            let nominated = hosts.scheduler_nomination_of(context, &pod);
+            let nominated = hosts.scheduler_nomination_of(reader, &pod);
             let nominated = nominated.and_then(|node| hosts.host_of_node.get(node).cloned());
             let reservation = reservation.filter(|reservation| {
                 hosts.is_usable(&reservation.host, reservation.since, reservation.is_move)
@@ -174,22 +195,22 @@ pub(crate) fn classify_pods_read_only(context: &Context, now: Timestamp) -> Clas
             }
         }
     }
-    add_buffers_to_snapshot(context, &mut classified);
+    add_buffers_to_snapshot(reader, &mut classified);
     classified
 }
 
 fn classify_unbound_pod(
-    context: &Context,
+    reader: &PlannerReader,
     hosts: &Hosts,
     classified: &mut ClassifiedPods,
     pod: &Arc<Pod>,
     now: Timestamp,
 ) {
-    let reservation = context.state.reservation_of(pods::uid_of(pod));
-    if let Some(node) = hosts.scheduler_nomination_of(context, pod) {
+    let reservation = reader.reads.state.reservation_of(pods::uid_of(pod));
+    if let Some(node) = hosts.scheduler_nomination_of(reader, pod) {
         // The kube-scheduler preempts pods for this pod on another node, so its capacity must not also be reserved on
         // this host.
-        context.state.remove_reservation(pods::uid_of(pod));
+        reader.reads.state.remove_reservation(pods::uid_of(pod));
         classified.is_preempting = true;
         let claim =
             hosts.host_of_node.get(node).filter(|claim| hosts.is_usable(claim, Timestamp::MIN, false));
@@ -199,7 +220,7 @@ fn classify_unbound_pod(
     let claim = match reservation {
         Some(reservation) => Some(reservation.host),
         None => {
-            let taken = inherit_slot(context, hosts, pod, now);
+            let taken = inherit_slot(reader, hosts, pod, now);
             classified.inherited_on.extend(taken.clone());
             taken
         }
@@ -212,14 +233,14 @@ fn classify_unbound_pod(
 
 /// Lets a pod inherit the reservation of a deleted pod of its controller, if the host still has capacity for it.
 /// Other pods may have used the capacity of an open node; such reservations are removed.
-fn inherit_slot(context: &Context, hosts: &Hosts, pod: &Arc<Pod>, now: Timestamp) -> Option<String> {
+fn inherit_slot(reader: &PlannerReader, hosts: &Hosts, pod: &Arc<Pod>, now: Timestamp) -> Option<String> {
     let is_usable = |claim: &str, since, is_move| hosts.is_usable(claim, since, is_move);
     loop {
-        let claim = context.state.inherit_slot(pod, now, is_usable)?;
-        if hosts.fits(context, &claim, pod) {
+        let claim = reader.reads.state.inherit_slot(pod, now, is_usable)?;
+        if hosts.fits(reader, &claim, pod) {
             return Some(claim);
         }
-        context.state.remove_reservation(pods::uid_of(pod));
+        reader.reads.state.remove_reservation(pods::uid_of(pod));
     }
 }
 
@@ -262,13 +283,13 @@ pub(crate) fn is_node_of(stores: &Stores, claim: &str, node: &str) -> bool {
 }
 
 /// NodePools that may launch, with their instance types.
-pub(crate) async fn launching_pools(context: &Context) -> Vec<PoolInput> {
+pub(crate) async fn launching_pools(reader: &PlannerReader) -> Vec<PoolInput> {
     let mut pools = Vec::new();
-    for pool in context.stores.node_pools.list() {
-        if !is_launching_pool(&pool) || !context.is_managed(&pool.spec.template.spec.node_class_ref) {
+    for pool in reader.reads.stores.node_pools.list() {
+        if !is_launching_pool(&pool) || !reader.reads.is_managed(&pool.spec.template.spec.node_class_ref) {
             continue;
         }
-        let instance_types = match context.cloud.instance_types(&pool).await {
+        let instance_types = match reader.cloud.instance_types(&pool).await {
             Ok(types) => types,
             Err(CloudError::NotEvaluated { .. }) => continue,
             Err(error) => {
@@ -286,21 +307,21 @@ pub(crate) async fn launching_pools(context: &Context) -> Vec<PoolInput> {
 
 /// The input of the planner.
 pub(crate) fn planning_input(
-    context: &Context,
+    reader: &PlannerReader,
     classified: ClassifiedPods,
     pools: Vec<PoolInput>,
 ) -> ClusterInput {
-    let stores = &context.stores;
+    let stores = &reader.reads.stores;
     let mut node_claims = stores.node_claims.list();
-    node_claims.retain(|claim| context.is_managed(&claim.spec.node_class_ref));
+    node_claims.retain(|claim| reader.reads.is_managed(&claim.spec.node_class_ref));
     let mut nodes = stores.nodes.list();
     nodes.retain(|node| is_tracked(node));
     ClusterInput {
         pools,
-        well_known: context.cloud.well_known_labels(),
+        well_known: reader.cloud.well_known_labels(),
         nodes,
         node_claims,
-        marked_for_deletion: context.state.marked_for_deletion(),
+        marked_for_deletion: reader.reads.state.marked_for_deletion(),
         bound: classified.bound,
         pending: classified.pending,
         expected: classified.expected,
@@ -310,18 +331,18 @@ pub(crate) fn planning_input(
         storage_classes: stores.storage_classes.list(),
         csi_nodes: stores.csi_nodes.list(),
         namespaces: stores.namespaces.list(),
-        spreading: spreading(context),
+        spreading: spreading(reader),
         ..ClusterInput::default()
     }
 }
 
 /// The default spread constraints of the scheduler configuration, and the workloads that they apply to.
-fn spreading(context: &Context) -> DefaultSpreadInput {
-    let config = context.settings.scheduler_config.clone();
+fn spreading(reader: &PlannerReader) -> DefaultSpreadInput {
+    let config = reader.settings.scheduler_config.clone();
     if config.is_empty() {
         return DefaultSpreadInput::default();
     }
-    let stores = &context.stores;
+    let stores = &reader.reads.stores;
     DefaultSpreadInput {
         config,
         services: listed(stores.services.as_ref()),
@@ -332,17 +353,17 @@ fn spreading(context: &Context) -> DefaultSpreadInput {
 }
 
 /// Adds the virtual pods to the pending pods.
-fn add_buffers(context: &Context, classified: &mut ClassifiedPods) {
-    classified.pending.extend(virtual_pods(&context.stores, &context.gates));
+fn add_buffers(reader: &PlannerReader, classified: &mut ClassifiedPods) {
+    classified.pending.extend(virtual_pods(&reader.reads.stores, &reader.gates));
 }
 
 /// Adds the virtual pods to the nodes that the last pass planned them onto, so that disruption sees this capacity in
 /// use.
-fn add_buffers_to_snapshot(context: &Context, classified: &mut ClassifiedPods) {
-    let hosts = context.state.buffer_hosts();
-    for pod in virtual_pods(&context.stores, &context.gates) {
+fn add_buffers_to_snapshot(reader: &PlannerReader, classified: &mut ClassifiedPods) {
+    let hosts = reader.reads.state.buffer_hosts();
+    for pod in virtual_pods(&reader.reads.stores, &reader.gates) {
         let node = hosts.get(pods::uid_of(&pod));
-        match node.filter(|node| context.stores.nodes.get("", node).is_some()) {
+        match node.filter(|node| reader.reads.stores.nodes.get("", node).is_some()) {
             Some(node) => {
                 let placed = Pod { node_name: Some(node.as_str().into()), ..(*pod).clone() };
                 classified.bound.push(Arc::new(placed));

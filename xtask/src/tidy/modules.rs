@@ -25,7 +25,7 @@ struct Layer {
 
 /// The layers from the lowest to the highest. A path belongs to the module with the longest name that is a prefix of
 /// it.
-const LAYERS: [Layer; 10] = [
+const LAYERS: [Layer; 8] = [
     Layer {
         name: "settings and readings",
         is_of_controllers: false,
@@ -55,11 +55,13 @@ const LAYERS: [Layer; 10] = [
             "registration_health",
         ],
     },
+    Layer { name: "input of the planner", is_of_controllers: false, modules: &["planner_input"] },
     Layer {
         name: "controllers",
         is_of_controllers: true,
         modules: &[
             "capacity_buffer",
+            "disruption",
             "legacy",
             "legacy::adoption",
             "legacy::emptiness",
@@ -85,18 +87,13 @@ const LAYERS: [Layer; 10] = [
             "nodepool::counter",
             "nodepool::hash",
             "nomination",
+            "pod_deletion_cost",
+            "provisioning",
             "static_capacity",
             "static_capacity::deprovisioning",
             "static_capacity::provisioning",
             "status_events",
         ],
-    },
-    Layer { name: "context", is_of_controllers: false, modules: &["context"] },
-    Layer { name: "input of the planner", is_of_controllers: false, modules: &["planner_input"] },
-    Layer {
-        name: "controllers that take the context",
-        is_of_controllers: true,
-        modules: &["disruption", "pod_deletion_cost", "provisioning"],
     },
     Layer { name: "operator", is_of_controllers: false, modules: &["operator"] },
 ];
@@ -304,7 +301,7 @@ mod tests {
         assert!(is_allowed("operator", "provisioning"));
         assert!(!is_allowed("offerings", "claims"));
         assert!(!is_allowed("provisioning", "nomination"));
-        assert!(!is_allowed("node_overlay", "context"));
+        assert!(!is_allowed("node_overlay", "operator"));
         assert!(!is_allowed("claims", "provisioning"));
         assert!(!is_allowed("node::termination", "node::eviction"));
     }
@@ -329,11 +326,7 @@ mod tests {
         let mut findings = Findings::default();
         compare(&edges, &listed, &mut findings);
         assert_eq!(findings.errors.len(), 2, "{:?}", findings.errors);
-        assert!(
-            findings.errors[0].starts_with(
-                "a.rs:1: provisioning (controllers that take the context) must not use nomination"
-            )
-        );
+        assert!(findings.errors[0].starts_with("a.rs:1: provisioning (controllers) must not use nomination"));
         assert!(findings.errors[1].contains("legacy -> node is gone"));
     }
 }

@@ -13,8 +13,8 @@ use karpenter_state::pod::Pod;
 use karpenter_state::pool::is_launching_pool;
 use karpenter_state::{ClusterInput, DisruptionInput, PoolInput};
 
-use super::{classify_pods_read_only, planning_input};
-use crate::context::Context;
+use super::{PlannerReader, classify_pods_read_only, planning_input};
+use crate::inputs::Reads;
 use crate::nominations::expects_pods;
 use crate::pods;
 
@@ -35,8 +35,8 @@ pub(crate) struct DisruptionFacts {
 }
 
 /// Whether the stores are synced.
-pub(crate) fn is_synced(context: &Context) -> bool {
-    let stores = &context.stores;
+pub(crate) fn is_synced(reads: &Reads) -> bool {
+    let stores = &reads.stores;
     stores.pods.is_synced()
         && stores.nodes.is_synced()
         && stores.node_claims.is_synced()
@@ -57,17 +57,17 @@ pub(crate) struct AnswerDeadlines {
 /// Reads everything. `None` while the stores are not synced, or while a claim of provisioning has no instance yet:
 /// until the instances of pending launches are known, needed nodes may seem unnecessary.
 pub(crate) async fn observe(
-    context: &Context,
+    reader: &PlannerReader,
     proposed_commands: Vec<ProposedCommand>,
     own_launches: &BTreeSet<String>,
 ) -> Option<DisruptionFacts> {
-    if !is_synced(context) {
+    if !is_synced(&reader.reads) {
         return None;
     }
-    let stores = &context.stores;
-    let now = context.clock.now();
+    let stores = &reader.reads.stores;
+    let now = reader.reads.clock.now();
     let is_unknown = |claim: &&Arc<karpenter_api::types::NodeClaim>| {
-        context.is_managed(&claim.spec.node_class_ref)
+        reader.reads.is_managed(&claim.spec.node_class_ref)
             && provider_id(claim).is_none()
             && !is_deleting(&***claim)
             && !own_launches.contains(name_of(&***claim))
@@ -76,10 +76,10 @@ pub(crate) async fn observe(
     if claims.iter().any(|claim| is_unknown(&claim)) {
         return None;
     }
-    let held = pools_in_launch_backoff(context, now);
-    let (launching, other_pools) = pools(context, &held).await;
-    let sorted = classify_pods_read_only(context, now);
-    let deletion_costs = context.gates.deletion_costs();
+    let held = pools_in_launch_backoff(reader, now);
+    let (launching, other_pools) = pools(reader, &held).await;
+    let sorted = classify_pods_read_only(reader, now);
+    let deletion_costs = reader.gates.deletion_costs();
     let mut deadlines = AnswerDeadlines::default();
     let (mut annotated, mut pods_with_unreadable_cost) = (Vec::new(), Vec::new());
     for pod in &sorted.bound {
@@ -96,8 +96,8 @@ pub(crate) async fn observe(
         }
         annotated.push(pod.clone());
     }
-    let live = planning_input(context, sorted, launching);
-    let state = &context.state;
+    let live = planning_input(reader, sorted, launching);
+    let state = &reader.reads.state;
     let moves = state.move_history();
     let mut input = DisruptionInput {
         now,
@@ -109,10 +109,9 @@ pub(crate) async fn observe(
         revision: stores.revision(),
         ..DisruptionInput::default()
     };
-    let reads = context.reads();
     input
         .nominated
-        .extend(state.hosts_with_reservations().into_iter().filter(|host| expects_pods(&reads, host)));
+        .extend(state.hosts_with_reservations().into_iter().filter(|host| expects_pods(&reader.reads, host)));
     for claim in &claims {
         if let Some(at) = moves.moved_onto_at(name_of(&**claim)) {
             input.claims_moved_onto_at_secs.insert(uid_of(&**claim).to_owned(), at.as_second());
@@ -128,7 +127,7 @@ pub(crate) async fn observe(
             .move_limit_reopens_at
             .extend(moves.hourly_count_falls_at(name, now).map(|at| (name.to_owned(), at)));
     }
-    let node_health = context.node_health();
+    let node_health = &reader.node_health;
     if node_health.is_enabled {
         input.repairs = node_health.repairs(now);
         input.unhealthy = node_health.unhealthy_nodes();
@@ -147,26 +146,26 @@ pub(crate) async fn observe(
 }
 
 /// NodePools in launch back-off.
-fn pools_in_launch_backoff(context: &Context, now: Timestamp) -> BTreeSet<String> {
-    let pools = context.stores.node_pools.list();
-    let launch_backoff = context.launch_backoff.lock();
+fn pools_in_launch_backoff(reader: &PlannerReader, now: Timestamp) -> BTreeSet<String> {
+    let pools = reader.reads.stores.node_pools.list();
+    let launch_backoff = reader.launch_backoff.lock();
     let names = pools.iter().map(|pool| name_of(&**pool));
     names.filter(|name| launch_backoff.held_until(name, now).is_some()).map(str::to_owned).collect()
 }
 
 /// The NodePools that launch for pods, and all others of this provider. A NodePool whose instance types cannot be read is in
 /// neither, so its nodes are not disrupted.
-async fn pools(context: &Context, held: &BTreeSet<String>) -> (Vec<PoolInput>, Vec<PoolInput>) {
+async fn pools(reader: &PlannerReader, held: &BTreeSet<String>) -> (Vec<PoolInput>, Vec<PoolInput>) {
     let (mut launching, mut others) = (Vec::new(), Vec::new());
-    for pool in context.stores.node_pools.list() {
-        if !context.is_managed(&pool.spec.template.spec.node_class_ref) {
+    for pool in reader.reads.stores.node_pools.list() {
+        if !reader.reads.is_managed(&pool.spec.template.spec.node_class_ref) {
             continue;
         }
-        let instance_types = match context.cloud.instance_types(&pool).await {
+        let instance_types = match reader.cloud.instance_types(&pool).await {
             Ok(instance_types) => instance_types,
             Err(error) => {
                 let name = name_of(&*pool);
-                if context.log_throttle.is_due("prices", name, context.clock.now()) {
+                if reader.log_throttle.is_due("prices", name, reader.reads.clock.now()) {
                     tracing::error!(nodepool = name, %error, "failed getting instance types, nodes of the nodepool are not disrupted");
                 }
                 continue;

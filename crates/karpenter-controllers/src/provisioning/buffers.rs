@@ -16,9 +16,9 @@ use karpenter_cluster::controllers::context::{is_conflict, name_of, namespace_of
 use karpenter_state::buffers::{PROVISIONING, READY_FOR_PROVISIONING, buffer_of, is_virtual};
 use karpenter_state::pod::Pod;
 
+use super::Provisioner;
 use super::decide::Decided;
 use crate::buffers::{set_condition, write_status};
-use crate::context::Context;
 use crate::pods;
 use crate::stores::listed;
 
@@ -67,15 +67,15 @@ impl Outcome {
 }
 
 /// Records the hosts of virtual pods and writes the status of the buffers.
-pub(super) async fn record(context: &Context, outcome: Outcome, now: Timestamp) {
-    if !context.gates.capacity_buffer {
+pub(super) async fn record(provisioner: &Provisioner, outcome: Outcome, now: Timestamp) {
+    if !provisioner.reader.gates.capacity_buffer {
         return;
     }
-    context.state.set_buffer_hosts(outcome.hosts);
-    for buffer in listed(context.stores.capacity_buffers.as_ref()) {
+    provisioner.reads.state.set_buffer_hosts(outcome.hosts);
+    for buffer in listed(provisioner.reads.stores.capacity_buffers.as_ref()) {
         let key = (namespace_of(&*buffer).to_owned(), name_of(&*buffer).to_owned());
         let status = decide_status(&buffer, outcome.tallies.get(&key).copied(), now);
-        match write_status(&context.client, &context.stores, &buffer, &status).await {
+        match write_status(&provisioner.writes.client, &provisioner.reads.stores, &buffer, &status).await {
             Ok(()) => {}
             // After a conflict, the next pass writes the status.
             Err(error) if is_conflict(&error) => {}

@@ -12,7 +12,7 @@ use karpenter_model::problem::{Mode, Problem};
 use karpenter_scheduling::validated::{Cause, Fault, PlannerPanic, ValidatedPlan};
 use karpenter_state::pod::Pod;
 
-use crate::context::Context;
+use crate::inputs::Writes;
 use crate::planner_faults::{mode_name, report};
 
 /// How long pods that made the planner panic are left out, unless their spec changes.
@@ -87,15 +87,8 @@ impl Faults {
     }
 
     /// Counts the faults and logs each cause, rate-limited.
-    pub(super) fn report(&self, context: &Context) {
-        report(
-            &context.writes(),
-            context.clock.now(),
-            "provisioner",
-            &self.found,
-            &self.pod_names(),
-            &self.nodes.join(", "),
-        );
+    pub(super) fn report(&self, writes: &Writes, now: Timestamp) {
+        report(writes, now, "provisioner", &self.found, &self.pod_names(), &self.nodes.join(", "));
     }
 }
 

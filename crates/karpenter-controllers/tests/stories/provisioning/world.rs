@@ -95,7 +95,7 @@ impl World {
 
     fn provision(&mut self) {
         self.shutdown = Shutdown::default();
-        let provisioner = Provisioner::new(self.context.clone(), Settings::default());
+        let provisioner = Provisioner::new(self.context.provisioning_inputs(), Settings::default());
         let provisioner = provisioner.with_planner(self.planner.clone());
         let queue = Queue::default();
         provisioner.watch(&queue);

@@ -25,7 +25,7 @@ pub(super) async fn world_with(disruption: Value, change: impl FnOnce(Disruption
                 {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"}}}}}))
         .await;
     let context = || world.context.clone();
-    world.spawn(change(Disruption::new(context())), Disruption::watch);
+    world.spawn(change(Disruption::new(context().disruption_inputs())), Disruption::watch);
     let lifecycle = Lifecycle::new(
         context().reads(),
         context().writes(),

@@ -1,5 +1,5 @@
-//! The dependencies of all controllers: the API server, the stores, the cloud provider, the clock, and the recorders
-//! of events, metrics and decisions.
+//! The parts that the operator gives to controllers: the API server, the stores, the cloud provider, the clock, the
+//! recorders, and what controllers remember. No controller takes the whole.
 
 use std::sync::Arc;
 
@@ -17,6 +17,7 @@ use crate::metrics::Metrics;
 use crate::node_health::NodeHealth;
 use crate::nominations::Nominator;
 use crate::offerings::OverlayStore;
+use crate::planner_input::PlannerReader;
 use crate::settings::{FeatureGates, Settings};
 use crate::state::ClusterState;
 use crate::state::launch_backoff::SharedLaunchBackoff;
@@ -25,6 +26,7 @@ use crate::state::repairs::Repairs;
 use crate::state::unconfirmed_creates::UnconfirmedCreates;
 use crate::state::verdicts::Verdicts;
 use crate::stores::Stores;
+use crate::{disruption, provisioning};
 
 /// Clones share all state.
 #[derive(Clone)]
@@ -125,6 +127,44 @@ impl Context {
             cloud: self.cloud.clone(),
             repairs: self.repairs.clone(),
             is_enabled: self.gates.node_repair && !self.settings.is_node_repair_legacy,
+        }
+    }
+
+    /// What is read for the planner.
+    pub fn planner_reader(&self) -> PlannerReader {
+        PlannerReader {
+            reads: self.reads(),
+            cloud: self.cloud.clone(),
+            settings: self.settings.clone(),
+            gates: self.gates,
+            launch_backoff: self.launch_backoff.clone(),
+            log_throttle: self.log_throttle.clone(),
+            node_health: self.node_health(),
+        }
+    }
+
+    /// What the provisioner is given.
+    pub fn provisioning_inputs(&self) -> provisioning::Inputs {
+        provisioning::Inputs {
+            reads: self.reads(),
+            writes: self.writes(),
+            reader: self.planner_reader(),
+            creator: self.claim_creator(),
+            nominator: self.nominator(),
+            journal: self.journal.clone(),
+        }
+    }
+
+    /// What disruption is given.
+    pub fn disruption_inputs(&self) -> disruption::Inputs {
+        disruption::Inputs {
+            reads: self.reads(),
+            writes: self.writes(),
+            reader: self.planner_reader(),
+            creator: self.claim_creator(),
+            node_limit_grants: self.node_limit_grants.clone(),
+            journal: self.journal.clone(),
+            verdicts: self.verdicts.clone(),
         }
     }
 
