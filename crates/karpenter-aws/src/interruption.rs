@@ -21,9 +21,9 @@ use karpenter_cluster::clock::whole_seconds;
 use karpenter_cluster::controllers::context::{annotation, is_deleting, label, name_of, uid_of};
 use karpenter_controllers::Context;
 use karpenter_controllers::events::ObjectEvent;
-use karpenter_controllers::nodeclaim::termination_mode;
 use karpenter_controllers::stores::BY_INSTANCE_ID;
 use karpenter_controllers::writes;
+use karpenter_state::claim::termination_mode;
 use serde_json::json;
 use tokio::sync::Semaphore;
 

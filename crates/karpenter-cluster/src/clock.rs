@@ -82,6 +82,12 @@ pub fn since(now: Timestamp, time: Timestamp) -> Duration {
     until(time, now)
 }
 
+/// `now` plus `wait`.
+pub fn after(now: Timestamp, wait: Duration) -> Timestamp {
+    let wait = SignedDuration::try_from(wait).unwrap_or(SignedDuration::MAX);
+    now.checked_add(wait).unwrap_or(Timestamp::MAX)
+}
+
 /// The time without its fraction of a second.
 pub fn whole_seconds(time: Timestamp) -> Timestamp {
     Timestamp::from_second(time.as_second()).unwrap_or(time)

@@ -6,29 +6,17 @@
 #[cfg(test)]
 mod tests;
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet, StatefulSet};
-use k8s_openapi::api::core::v1::PodTemplate;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use karpenter_api::types::{
-    CapacityBuffer, CapacityBufferStatus, Condition, ConditionStatus, LocalObjectReference,
-};
-use karpenter_cluster::controllers::context::{
-    difference, is_conflict, is_not_found, name_of, namespace_of, uid_of,
-};
+use karpenter_api::types::{CapacityBuffer, CapacityBufferStatus, ConditionStatus, LocalObjectReference};
+use karpenter_cluster::controllers::context::is_conflict;
 use karpenter_cluster::reconcile::{Queue, Reconcile, Requeue};
-use karpenter_cluster::store::{Change, ObjectKey, Store};
-use karpenter_state::buffers::{self, READY_FOR_PROVISIONING, Resolved, Unresolved, Workloads};
-use karpenter_state::pod::Pod;
-use kube::Resource;
-use kube::api::{Api, Patch, PatchParams};
-use serde_json::json;
+use karpenter_cluster::store::ObjectKey;
+use karpenter_state::buffers::{self, READY_FOR_PROVISIONING, Resolved, Unresolved};
 
-use crate::context::Context;
-use crate::stores::{Stores, listed};
+use crate::buffers::{observe_referenced_objects, set_condition, write_status};
+use crate::inputs::{Reads, Writes};
 
 /// How often a buffer is reconciled without a change.
 const RECHECK_PERIOD: Duration = Duration::from_secs(30);
@@ -36,12 +24,13 @@ const RECHECK_PERIOD: Duration = Duration::from_secs(30);
 const CONFLICT_RETRY_AFTER: Duration = Duration::from_secs(1);
 
 pub struct CapacityBuffers {
-    pub context: Context,
+    pub reads: Reads,
+    pub writes: Writes,
 }
 
 impl CapacityBuffers {
     pub fn watch(&self, queue: &Queue) {
-        let stores = &self.context.stores;
+        let stores = &self.reads.stores;
         if let Some(buffers) = &stores.capacity_buffers {
             let to = queue.clone();
             buffers.observe(move |change| {
@@ -57,92 +46,14 @@ impl CapacityBuffers {
     }
 }
 
-/// Whether a buffer requires the same virtual pods as before, regardless of the result of planning them.
-pub(crate) fn asks_for_same_pods(old: &CapacityBuffer, new: &CapacityBuffer) -> bool {
-    let requested = |buffer: &CapacityBuffer| {
-        let status = buffer.status.clone().unwrap_or_default();
-        let ready = status.conditions.into_iter().find(|one| one.type_ == READY_FOR_PROVISIONING);
-        (status.replicas, status.pod_template_generation, ready.map(|one| (one.status, one.reason)))
-    };
-    old.metadata.generation == new.metadata.generation && requested(old) == requested(new)
-}
-
-/// Calls `notify` with every buffer that refers to an object whose spec changed.
-pub(crate) fn observe_referenced_objects(
-    stores: &Stores,
-    notify: impl Fn(&CapacityBuffer) + Clone + Send + Sync + 'static,
-) {
-    let Some(buffers) = &stores.capacity_buffers else { return };
-    observe_referenced(stores.pod_templates.as_ref(), buffers, notify.clone(), "PodTemplate");
-    observe_referenced(stores.deployments.as_ref(), buffers, notify.clone(), "Deployment");
-    observe_referenced(stores.stateful_sets.as_ref(), buffers, notify.clone(), "StatefulSet");
-    observe_referenced(stores.replica_sets.as_ref(), buffers, notify, "ReplicaSet");
-}
-
-fn observe_referenced<K>(
-    store: Option<&Store<K>>,
-    buffers: &Store<CapacityBuffer>,
-    notify: impl Fn(&CapacityBuffer) + Send + Sync + 'static,
-    kind: &'static str,
-) where
-    K: Resource + Clone + std::fmt::Debug + Send + Sync + 'static,
-{
-    let Some(store) = store else { return };
-    let buffers = buffers.clone();
-    store.observe(move |change| {
-        if let Change::Applied { old: Some(old), new } = change
-            && old.meta().generation == new.meta().generation
-            && old.meta().generation.is_some()
-        {
-            return;
-        }
-        let object = &**change.object();
-        for buffer in buffers.list_in(namespace_of(object)) {
-            if is_reference_to(&buffer, kind, name_of(object)) {
-                notify(&buffer);
-            }
-        }
-    });
-}
-
-fn is_reference_to(buffer: &CapacityBuffer, kind: &str, name: &str) -> bool {
-    let spec = &buffer.spec;
-    match kind {
-        "PodTemplate" => spec.pod_template_ref.as_ref().is_some_and(|one| one.name == name),
-        _ => spec.scalable_ref.as_ref().is_some_and(|one| {
-            one.kind == kind
-                && one.name == name
-                && matches!(one.api_group.as_deref(), None | Some("" | "apps"))
-        }),
-    }
-}
-
-impl Workloads for Stores {
-    fn pod_template(&self, namespace: &str, name: &str) -> Option<Arc<PodTemplate>> {
-        self.pod_templates.as_ref()?.get(namespace, name)
-    }
-
-    fn deployment(&self, namespace: &str, name: &str) -> Option<Arc<Deployment>> {
-        self.deployments.as_ref()?.get(namespace, name)
-    }
-
-    fn stateful_set(&self, namespace: &str, name: &str) -> Option<Arc<StatefulSet>> {
-        self.stateful_sets.as_ref()?.get(namespace, name)
-    }
-
-    fn replica_set(&self, namespace: &str, name: &str) -> Option<Arc<ReplicaSet>> {
-        self.replica_sets.as_ref()?.get(namespace, name)
-    }
-}
-
 impl Reconcile for CapacityBuffers {
     async fn reconcile(&self, key: &ObjectKey) -> kube::Result<Requeue> {
-        let stores = &self.context.stores;
+        let stores = &self.reads.stores;
         let buffer = stores.capacity_buffers.as_ref().and_then(|buffers| buffers.get_key(key));
         let Some(buffer) = buffer else { return Ok(Requeue::No) };
         let resolved = buffers::resolve(&buffer, stores);
-        let new = decide_status(&buffer, &resolved, self.context.clock.now());
-        match write_status(&self.context, &buffer, &new).await {
+        let new = decide_status(&buffer, &resolved, self.reads.clock.now());
+        match write_status(&self.writes.client, &self.reads.stores, &buffer, &new).await {
             Ok(()) => Ok(Requeue::After(RECHECK_PERIOD)),
             Err(error) if is_conflict(&error) => Ok(Requeue::After(CONFLICT_RETRY_AFTER)),
             Err(error) => Err(error),
@@ -175,70 +86,4 @@ pub fn decide_status(
         }
     }
     status
-}
-
-/// Sets a condition. Its transition time changes only with its status.
-pub(crate) fn set_condition(
-    status: &mut CapacityBufferStatus,
-    buffer: &CapacityBuffer,
-    type_: &str,
-    (value, reason, message): (ConditionStatus, &str, &str),
-    now: Timestamp,
-) {
-    let now = Time(Timestamp::from_second(now.as_second()).unwrap_or(now));
-    let present = status.conditions.iter_mut().find(|condition| condition.type_ == type_);
-    let moved = present.as_ref().is_none_or(|condition| condition.status != value);
-    let since = present.as_ref().and_then(|condition| condition.last_transition_time.clone());
-    let condition = Condition {
-        type_: type_.to_owned(),
-        status: value,
-        observed_generation: buffer.metadata.generation,
-        last_transition_time: if moved { Some(now) } else { since },
-        reason: reason.to_owned(),
-        message: message.to_owned(),
-    };
-    match present {
-        Some(present) => *present = condition,
-        None => status.conditions.push(condition),
-    }
-}
-
-/// Patches the changed fields of the status. Fails with a conflict if the buffer changed since it was read.
-pub(crate) async fn write_status(
-    context: &Context,
-    buffer: &CapacityBuffer,
-    new: &CapacityBufferStatus,
-) -> kube::Result<()> {
-    let old = buffer.status.clone().unwrap_or_default();
-    let Some(difference) = difference(&old, new) else { return Ok(()) };
-    let api = Api::<CapacityBuffer>::namespaced(context.client.clone(), namespace_of(buffer));
-    let metadata = json!({"uid": uid_of(buffer), "resourceVersion": buffer.metadata.resource_version});
-    let patch = Patch::Merge(json!({"metadata": metadata, "status": difference}));
-    match api.patch_status(name_of(buffer), &PatchParams::default(), &patch).await {
-        Ok(written) => {
-            if let Some(store) = &context.stores.capacity_buffers {
-                store.apply(written);
-            }
-            Ok(())
-        }
-        Err(error) if is_not_found(&error) => Ok(()),
-        Err(error) => Err(error),
-    }
-}
-
-/// The virtual pods of all ready buffers.
-pub(crate) fn virtual_pods(context: &Context) -> Vec<Arc<Pod>> {
-    if !context.gates.capacity_buffer {
-        return Vec::new();
-    }
-    let stores = &context.stores;
-    let ready = listed(stores.capacity_buffers.as_ref());
-    let ready = ready.iter().filter(|buffer| buffers::is_ready(buffer));
-    let pods = ready.filter_map(|buffer| {
-        // The number comes from the status, so that all controllers use the same one.
-        let count = buffer.status.as_ref()?.replicas.and_then(|count| u32::try_from(count).ok())?;
-        let resolved = buffers::resolve(buffer, stores).ok()?;
-        Some(buffers::virtual_pods(buffer, &resolved.template, count))
-    });
-    pods.flatten().collect()
 }

@@ -1,11 +1,18 @@
 //! Builds NodeClaims from planned nodes. No other module creates NodeClaims.
 //!
+//! The children hold what several controllers of NodeClaims need: [`node_limits`], [`reboot_request`], and [`hooks`] of
+//! the lifecycle.
+//!
 //! A NodeClaim contains everything that a launch needs: a copy of the NodePool's template, and the instance types,
 //! zones and capacity types of the plan as requirements.
 //! Upstream: pkg/controllers/provisioning/scheduling/nodeclaimtemplate.go, `Provisioner.Create` in
 //! pkg/controllers/provisioning/provisioner.go.
 
 mod creation;
+pub mod hooks;
+pub mod node_limits;
+pub mod reboot_request;
+pub(crate) mod static_pools;
 #[cfg(test)]
 mod tests;
 
@@ -23,8 +30,8 @@ use karpenter_model::problem::Problem;
 use karpenter_model::requirements::{Operator, Requirement, Requirements};
 use karpenter_model::resources::ResourceList;
 
+pub use creation::ClaimCreator;
 pub(crate) use creation::values;
-pub use creation::{UnconfirmedCreates, create, resolve_unconfirmed_creates};
 
 /// The NodeClaim for a planned node. `pool` is the NodePool object of the plan's NodePool.
 pub fn claim_from_plan(problem: &Problem, planned: &PlannedNode, pool: &NodePool) -> NodeClaim {

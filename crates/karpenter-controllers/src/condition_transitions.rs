@@ -1,9 +1,8 @@
 //! Transitions of status conditions, for every kind with conditions. They are counted by metrics and published by
-//! [`events`].
+//! [`crate::status_events`].
 //!
 //! Upstream: github.com/awslabs/operatorpkg/status.
 
-pub(crate) mod events;
 #[cfg(test)]
 mod tests;
 

@@ -23,7 +23,6 @@ mod resolved_command;
 mod resume;
 mod trigger;
 mod validate;
-pub mod verdicts;
 mod watchdog;
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -39,12 +38,18 @@ use self::command_queue::CommandQueue;
 use self::pod_churn::PodChurn;
 use self::trigger::EvaluationTrigger;
 use self::watchdog::EvaluationWatchdog;
-use crate::context::Context;
+use crate::claims::ClaimCreator;
+use crate::decision_journal::DecisionJournal;
+use crate::inputs::{Reads, Writes};
+use crate::planner_input::PlannerReader;
+use crate::settings::{FeatureGates, Settings};
+use crate::state::node_limit_grants::NodeLimitGrants;
+use crate::state::verdicts::Verdicts;
 
 pub use self::command_state::VALIDATION_DELAY;
 pub use self::faults::Inspect;
-pub use self::resume::ANNOTATION_REPLACES;
-pub(crate) use self::resume::created_for;
+pub use crate::annotations::ANNOTATION_REPLACES;
+use crate::annotations::is_replacement;
 
 /// The interval of both loops if no command is in progress and no input is missing.
 pub const IDLE_POLL: Duration = Duration::from_secs(10);
@@ -53,12 +58,27 @@ pub const RETRY_POLL: Duration = Duration::from_secs(1);
 /// An unchanged cluster is evaluated again after this long.
 pub const REEVALUATE_AFTER_MAX: Duration = Duration::from_secs(5 * 60);
 
-/// The condition of a NodeClaim that is being disrupted.
-pub const DISRUPTION_REASON: &str = "DisruptionReason";
+/// What disruption is given.
+pub struct Inputs {
+    pub reads: Reads,
+    pub writes: Writes,
+    pub reader: PlannerReader,
+    pub creator: ClaimCreator,
+    pub node_limit_grants: NodeLimitGrants,
+    pub journal: DecisionJournal,
+    /// Why each node is or is not disrupted.
+    pub verdicts: Verdicts,
+}
 
 /// Both loops. There is one instance per process, reconciled by two queues.
 pub struct Disruption {
-    context: Context,
+    reads: Reads,
+    writes: Writes,
+    reader: PlannerReader,
+    creator: ClaimCreator,
+    node_limit_grants: NodeLimitGrants,
+    journal: DecisionJournal,
+    verdicts: Verdicts,
     rules: Rules,
     validation_delay: Duration,
     command_queue: Arc<Mutex<CommandQueue>>,
@@ -73,10 +93,17 @@ pub struct Disruption {
 }
 
 impl Disruption {
-    pub fn new(context: Context) -> Self {
-        let rules = rules(&context);
+    pub fn new(inputs: Inputs) -> Self {
+        let Inputs { reads, writes, reader, creator, node_limit_grants, journal, verdicts } = inputs;
+        let rules = rules(&reader.settings, &reader.gates);
         Self {
-            context,
+            reads,
+            writes,
+            reader,
+            creator,
+            node_limit_grants,
+            journal,
+            verdicts,
             rules,
             validation_delay: VALIDATION_DELAY,
             command_queue: Arc::default(),
@@ -110,18 +137,18 @@ impl Disruption {
     /// Registers each loop with its own queue.
     pub fn watch_apart(&self, evaluations: &Queue, commands: &Queue) {
         let _ = self.commands.set(commands.clone());
-        self.trigger.watch(&self.context.stores);
-        self.pod_churn.watch(&self.context.stores, self.context.clock);
+        self.trigger.watch(&self.reads.stores);
+        self.pod_churn.watch(&self.reads.stores, self.reads.clock);
         let trigger = self.trigger.clone();
-        self.context.overlays.on_change(move || trigger.record_change());
+        self.creator.overlays.on_change(move || trigger.record_change());
         let trigger = self.trigger.clone();
-        self.context.state.on_buffer_hosts_changed(move || trigger.record_change());
+        self.reads.state.on_buffer_hosts_changed(move || trigger.record_change());
         commands.add(commands_key());
         evaluations.add(evaluation_key());
         // A lost or ready replacement is handled at once, before other controllers react to it.
         let to = commands.clone();
-        self.context.stores.node_claims.observe(move |change: &Change<NodeClaim>| {
-            let is_replacement = resume::is_replacement(change.object());
+        self.reads.stores.node_claims.observe(move |change: &Change<NodeClaim>| {
+            let is_replacement = is_replacement(change.object());
             let is_lost = change.is_deleted() || change.object().metadata.deletion_timestamp.is_some();
             if is_replacement && (is_lost || becomes_ready(change)) {
                 to.add(commands_key());
@@ -129,9 +156,9 @@ impl Disruption {
         });
         // The deletion of a NodeClaim may free a budget. Once no NodeClaim is being deleted, further commands may be
         // found.
-        let (to, stores) = (evaluations.clone(), self.context.stores.clone());
-        let (command_queue, clock) = (self.command_queue.clone(), self.context.clock);
-        self.context.stores.node_claims.observe(move |change: &Change<NodeClaim>| {
+        let (to, stores) = (evaluations.clone(), self.reads.stores.clone());
+        let (command_queue, clock) = (self.command_queue.clone(), self.reads.clock);
+        self.reads.stores.node_claims.observe(move |change: &Change<NodeClaim>| {
             let is_going = |claim: &Arc<NodeClaim>| claim.metadata.deletion_timestamp.is_some();
             if change.is_deleted() {
                 let is_awaited = lock(&command_queue).budget_may_be_free(clock.now());
@@ -178,7 +205,8 @@ fn evaluation_key() -> ObjectKey {
 }
 
 fn becomes_ready(change: &Change<NodeClaim>) -> bool {
-    let is_ready = |claim: &NodeClaim| crate::nodeclaim::is_true(claim, crate::nodeclaim::INITIALIZED);
+    let is_ready =
+        |claim: &NodeClaim| karpenter_state::claim::is_true(claim, karpenter_state::claim::INITIALIZED);
     match change {
         Change::Applied { old, new } => is_ready(new) && !old.as_deref().is_some_and(is_ready),
         Change::Deleted { .. } => false,
@@ -186,16 +214,16 @@ fn becomes_ready(change: &Change<NodeClaim>) -> bool {
 }
 
 /// The settings of the process, for the planner.
-fn rules(context: &Context) -> Rules {
-    let planner = &context.settings.planner;
+fn rules(settings: &Settings, gates: &FeatureGates) -> Rules {
+    let planner = &settings.planner;
     Rules {
         mode: match planner.mode {
             problem::Mode::Cost => Mode::Cost,
             problem::Mode::Compat => Mode::Compat,
         },
-        spot_to_spot: context.gates.spot_to_spot_consolidation,
-        terminate_first_drift: context.gates.terminate_first_drift,
-        terminate_first_repair: context.gates.terminate_first_repair,
+        spot_to_spot: gates.spot_to_spot_consolidation,
+        terminate_first_drift: gates.terminate_first_drift,
+        terminate_first_repair: gates.terminate_first_repair,
         effort: planner.effort,
     }
 }

@@ -25,30 +25,8 @@ use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
-use self::adoption::Adoption;
-use self::emptiness::EmptinessTimestamps;
-use crate::context::Context;
-use crate::node::claim_of;
-use crate::operator::Operator;
-
-/// Nodes that are reconciled concurrently.
-const CONCURRENT_NODES_MAX: usize = 10;
-
-/// Starts the controllers of the v1alpha5 API after the operator has started; waits until their CRDs are installed.
-pub async fn serve(operator: &mut Operator, options: Options) {
-    let kinds = LegacyKinds::watch(operator.context());
-    serve_kinds(operator, kinds, options).await;
-}
-
-/// Like [`serve`], with watches that run already, so that the readiness of a replica that is not leader names missing CRDs.
-pub async fn serve_kinds(operator: &mut Operator, kinds: LegacyKinds, options: Options) {
-    let context = operator.context().clone();
-    let derived = LegacyApi::start(context.clone(), kinds, options).await;
-    operator.spawn("legacy", derived, LegacyApi::watch, 1);
-    let timestamps = EmptinessTimestamps { context: context.clone() };
-    operator.spawn("legacy.emptiness", timestamps, EmptinessTimestamps::watch, CONCURRENT_NODES_MAX);
-    operator.spawn("legacy.adoption", Adoption { context }, Adoption::watch, CONCURRENT_NODES_MAX);
-}
+use crate::inputs::{Reads, Writes};
+use crate::stores::Stores;
 
 const MANAGER: &str = "karpenter-legacy";
 /// Changes are batched for this time before all objects are derived again.
@@ -69,7 +47,7 @@ pub struct LegacyKinds {
 
 impl LegacyKinds {
     /// Starts the watches. Failures are logged, and the readiness check names them.
-    pub fn watch(context: &Context) -> Self {
+    pub fn watch(client: &Client, stores: &Stores) -> Self {
         let mut watches = Vec::new();
         let kinds = [
             ("karpenter.sh", "v1alpha5", "Provisioner"),
@@ -77,8 +55,8 @@ impl LegacyKinds {
             ("karpenter.k8s.aws", "v1", "EC2NodeClass"),
         ];
         let [provisioners, templates, classes] = kinds.map(|(group, version, name)| {
-            let kind = Kind::watch(&context.client, group, version, name, &mut watches);
-            context.stores.require_synced(name, &kind.store);
+            let kind = Kind::watch(client, group, version, name, &mut watches);
+            stores.require_synced(name, &kind.store);
             kind
         });
         Self { provisioners, templates, classes, watches }
@@ -93,7 +71,8 @@ impl Drop for LegacyKinds {
 
 /// The controller of derived objects. Each pass reconciles all of them.
 pub struct LegacyApi {
-    context: Context,
+    reads: Reads,
+    writes: Writes,
     options: Options,
     kinds: LegacyKinds,
     /// By kind and name: the object that was applied last and the resulting generation, to skip writes without a change.
@@ -130,28 +109,28 @@ impl Kind {
 
 impl LegacyApi {
     /// Waits until the stores are synced.
-    pub async fn start(context: Context, kinds: LegacyKinds, options: Options) -> Self {
+    pub async fn start(reads: Reads, writes: Writes, kinds: LegacyKinds, options: Options) -> Self {
         for kind in [&kinds.provisioners, &kinds.templates, &kinds.classes] {
             kind.store.synced().await;
         }
-        Self { context, options, kinds, applied: Mutex::default(), logged: Mutex::default() }
+        Self { reads, writes, options, kinds, applied: Mutex::default(), logged: Mutex::default() }
     }
 
     pub fn watch(&self, queue: &Queue) {
-        let clock = self.context.clock;
+        let clock = self.reads.clock;
         for kind in [&self.kinds.provisioners, &self.kinds.templates, &self.kinds.classes] {
             let to = queue.clone();
             kind.store
                 .observe(move |_: &Change<DynamicObject>| to.add_at(everything(), clock.deadline(SETTLE)));
         }
         let to = queue.clone();
-        self.context.stores.node_pools.observe(move |_| to.add_at(everything(), clock.deadline(SETTLE)));
+        self.reads.stores.node_pools.observe(move |_| to.add_at(everything(), clock.deadline(SETTLE)));
         queue.add(everything());
     }
 
     /// Names of v1 objects that were not derived.
     fn foreign(&self) -> Foreign {
-        let pools = self.context.stores.node_pools.list();
+        let pools = self.reads.stores.node_pools.list();
         let classes = self.kinds.classes.store.list();
         Foreign {
             pools: pools
@@ -170,12 +149,9 @@ impl LegacyApi {
     /// The stored object of either derived kind.
     fn present(&self, kind: &str, name: &str) -> Option<Value> {
         match kind {
-            "NodePool" => self
-                .context
-                .stores
-                .node_pools
-                .get("", name)
-                .and_then(|pool| serde_json::to_value(&*pool).ok()),
+            "NodePool" => {
+                self.reads.stores.node_pools.get("", name).and_then(|pool| serde_json::to_value(&*pool).ok())
+            }
             _ => self.kinds.classes.store.get("", name).and_then(|class| serde_json::to_value(&*class).ok()),
         }
     }
@@ -199,7 +175,7 @@ impl LegacyApi {
             "NodePool" => pool_resource(),
             _ => self.kinds.classes.resource.clone(),
         };
-        let api: Api<DynamicObject> = Api::all_with(self.context.client.clone(), &resource);
+        let api: Api<DynamicObject> = Api::all_with(self.writes.client.clone(), &resource);
         let mut written =
             api.patch(&key.1, &PatchParams::apply(MANAGER).force(), &Patch::Apply(object)).await?;
         if let Some(revert_patch) = revert::revert_patch(&written.metadata, MANAGER) {
@@ -241,7 +217,7 @@ impl LegacyApi {
         {
             patch["status"]["resources"][name] = Value::Null;
         }
-        let api = kind.api(&self.context.client);
+        let api = kind.api(&self.writes.client);
         match api.patch_status(&object.name_any(), &PatchParams::default(), &Patch::Merge(patch)).await {
             Ok(written) => kind.store.apply(written),
             Err(kube::Error::Api(status)) if status.is_not_found() || status.is_conflict() => {}
@@ -276,7 +252,7 @@ impl LegacyApi {
 
     /// Deletes derived NodePools whose Provisioner was deleted with `--cascade=orphan`. Their nodes stay.
     async fn delete_orphaned_pools(&self, provisioners: &[Arc<DynamicObject>]) -> kube::Result<()> {
-        for pool in self.context.stores.node_pools.list() {
+        for pool in self.reads.stores.node_pools.list() {
             let is_orphan = provisioner_of(&pool.metadata).is_some() && pool.owner_references().is_empty();
             let is_claimed = provisioners.iter().any(|one| derived_name(&one.name_any()) == pool.name_any());
             if is_orphan && !is_claimed && pool.metadata.deletion_timestamp.is_none() {
@@ -293,7 +269,7 @@ impl LegacyApi {
         uid: Option<String>,
         params: DeleteParams,
     ) -> kube::Result<()> {
-        let api: Api<DynamicObject> = Api::all_with(self.context.client.clone(), resource);
+        let api: Api<DynamicObject> = Api::all_with(self.writes.client.clone(), resource);
         let params =
             DeleteParams { preconditions: Some(Preconditions { uid, resource_version: None }), ..params };
         match api.delete(name, &params).await {
@@ -326,10 +302,10 @@ impl Reconcile for LegacyApi {
         for (input, refusal) in refused {
             derived.refuse(&objects, input, refusal);
         }
-        let now = self.context.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+        let now = self.reads.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
         for (input, object) in provisioners.iter().enumerate() {
             let refusal = derived.refusals.get(&input);
-            let pool = self.context.stores.node_pools.get("", &derived_name(&object.name_any()));
+            let pool = self.reads.stores.node_pools.get("", &derived_name(&object.name_any()));
             let pool = pool
                 .filter(|pool| is_derived(pool.labels()))
                 .and_then(|pool| serde_json::to_value(&*pool).ok());

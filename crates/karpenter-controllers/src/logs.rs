@@ -11,6 +11,7 @@ mod pass;
 
 use std::fmt::Display;
 
+use clap::ValueEnum;
 use serde::Serialize;
 
 pub use lines::Lines;
@@ -18,6 +19,13 @@ pub use pass::{Pass, PassIds};
 
 /// How many names a list of pods or instance types contains at most.
 const NAMED_MAX: usize = 5;
+
+/// The log format.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    Json,
+    Console,
+}
 
 /// A nested value of a field: [`Lines`] prints fields of type bytes as JSON.
 pub fn json(value: impl Serialize) -> Box<[u8]> {

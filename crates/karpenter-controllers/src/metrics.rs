@@ -1,20 +1,17 @@
 //! All metrics of the controllers, declared in one place with upstream's names and labels.
 //!
-//! Most metrics are derived from objects: they are counted when the stores change ([`follow`]) or computed for each
-//! scrape ([`page`]). Controllers only count what objects do not show. No decision depends on a metric. The provider
+//! Most metrics are derived from objects: [`crate::metrics_export`] counts changes of the stores, and computes series for
+//! each scrape. Controllers only count what objects do not show. No decision depends on a metric. The provider
 //! publishes price and availability of single offerings only with `--offering-metrics`, because there are tens of
 //! thousands of series.
 
 pub mod client;
 pub mod cloud;
-mod conditions;
-pub mod cost;
+pub(crate) mod conditions;
 mod declare;
 pub mod disruption;
-mod exposition;
-mod follow;
-mod nodes;
-mod page;
+pub(crate) mod exposition;
+pub(crate) mod nodes;
 pub mod pods;
 pub mod runtime;
 pub mod scheduler;
@@ -27,6 +24,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use jiff::Timestamp;
 use karpenter_cloud::CloudProvider;
+use karpenter_cluster::clock::since;
 use prometheus::{
     Gauge, GaugeVec, HistogramVec, IntCounterVec, IntGauge, IntGaugeVec, Registry, TextEncoder,
 };
@@ -77,8 +75,20 @@ fn powers(first: f64, count: i32) -> Vec<f64> {
 
 /// Since when the stores are not synced, as seen by scrapes.
 #[derive(Debug, Default)]
-struct Unsynced {
+pub(crate) struct Unsynced {
     began: Mutex<Option<Timestamp>>,
+}
+
+impl Unsynced {
+    /// How long the stores have not been synced, since the first scrape that saw it.
+    pub(crate) fn seconds(&self, is_synced: bool, now: Timestamp) -> f64 {
+        let mut began = self.began.lock().unwrap_or_else(PoisonError::into_inner);
+        if is_synced {
+            *began = None;
+            return 0.0;
+        }
+        since(now, *began.get_or_insert(now)).as_secs_f64()
+    }
 }
 
 /// Clones share the series.
@@ -87,12 +97,12 @@ pub struct Metrics {
     registry: Arc<Registry>,
     declared: Arc<[Declared]>,
     /// Whether this replica is the leader: only the leader publishes metrics of objects.
-    is_following: Arc<AtomicBool>,
+    pub(crate) is_following: Arc<AtomicBool>,
     /// Group and kind of the provider's node classes; empty without a provider.
-    class_kinds: Arc<[(&'static str, &'static str)]>,
-    node_labels: Arc<NodeLabels>,
-    conditions: ConditionMetrics,
-    unsynced: Arc<Unsynced>,
+    pub(crate) class_kinds: Arc<[(&'static str, &'static str)]>,
+    pub(crate) node_labels: Arc<NodeLabels>,
+    pub(crate) conditions: ConditionMetrics,
+    pub(crate) unsynced: Arc<Unsynced>,
 
     pub nodeclaims_created: IntCounterVec,
     pub nodeclaims_terminated: IntCounterVec,
@@ -116,7 +126,7 @@ pub struct Metrics {
     pub nodepools_cost_errors: IntCounterVec,
 
     pub pods: pods::PodMetrics,
-    pods_planned_bound: IntCounterVec,
+    pub(crate) pods_planned_bound: IntCounterVec,
     pub pods_drained: IntCounterVec,
     pub pods_eviction_requests: IntCounterVec,
     pub pod_deletion_cost_pending: IntGaugeVec,
@@ -128,9 +138,9 @@ pub struct Metrics {
     pub scheduler_ignored_pods: IntGauge,
     pub scheduler_unschedulable_pods: IntGaugeVec,
 
-    cluster_state_node_count: IntGauge,
-    cluster_state_synced: IntGauge,
-    cluster_state_unsynced: Gauge,
+    pub(crate) cluster_state_node_count: IntGauge,
+    pub(crate) cluster_state_synced: IntGauge,
+    pub(crate) cluster_state_unsynced: Gauge,
 
     pub cloud_duration: HistogramVec,
     pub cloud_errors: IntCounterVec,

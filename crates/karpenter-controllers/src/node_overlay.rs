@@ -19,8 +19,8 @@ use karpenter_cluster::store::{Change, ObjectKey, Store};
 use karpenter_state::overlays::{self, OfferedPool};
 use kube::Resource;
 
-use crate::context::Context;
-use crate::offerings::Offerings;
+use crate::inputs::{Reads, Writes};
+use crate::offerings::{Offerings, OverlayStore};
 use crate::stores::listed;
 use crate::writes;
 
@@ -32,7 +32,9 @@ const RESOLUTION_RETRY: Duration = Duration::from_secs(10);
 
 /// Evaluates NodeOverlays whenever one of them, a NodePool or a node class changes.
 pub struct NodeOverlays {
-    pub context: Context,
+    pub reads: Reads,
+    pub writes: Writes,
+    pub overlays: OverlayStore,
     pub offerings: Arc<Offerings>,
 }
 
@@ -40,11 +42,11 @@ impl NodeOverlays {
     pub fn watch(&self, queue: &Queue) {
         // The evaluation also runs without NodeOverlays, because a NodePool cannot launch before it is evaluated.
         queue.add(key());
-        if let Some(overlays) = &self.context.stores.node_overlays {
+        if let Some(overlays) = &self.reads.stores.node_overlays {
             on_new_generation(overlays, queue);
         }
-        on_new_generation(&self.context.stores.node_pools, queue);
-        for (_, classes) in &self.context.stores.node_classes {
+        on_new_generation(&self.reads.stores.node_pools, queue);
+        for (_, classes) in &self.reads.stores.node_classes {
             on_new_generation(classes, queue);
         }
     }
@@ -73,12 +75,11 @@ where
 
 impl Reconcile for NodeOverlays {
     async fn reconcile(&self, _: &ObjectKey) -> kube::Result<Requeue> {
-        let context = &self.context;
-        let overlays = listed(context.stores.node_overlays.as_ref());
+        let overlays = listed(self.reads.stores.node_overlays.as_ref());
         let mut pools = Vec::new();
         let mut after = Requeue::After(EVALUATION_PERIOD);
-        for pool in context.stores.node_pools.list() {
-            if !context.is_managed(&pool.spec.template.spec.node_class_ref) {
+        for pool in self.reads.stores.node_pools.list() {
+            if !self.reads.is_managed(&pool.spec.template.spec.node_class_ref) {
                 continue;
             }
             match self.offerings.without_overlays(&pool).await {
@@ -97,7 +98,7 @@ impl Reconcile for NodeOverlays {
         let valid = overlays.iter().filter(|one| !invalid.contains_key(name_of(&***one)));
         let evaluation =
             overlays::evaluate(valid.map(AsRef::as_ref), &pools, &self.offerings.well_known_labels());
-        let now = context.clock.now();
+        let now = self.reads.clock.now();
         for overlay in &overlays {
             let name = name_of(&**overlay);
             let error = match invalid.get(name) {
@@ -113,7 +114,7 @@ impl Reconcile for NodeOverlays {
             }
         }
         let evaluated: BTreeSet<String> = pools.iter().map(|one| name_of(&*one.pool).to_owned()).collect();
-        context.overlays.replace(evaluation.corrections, evaluated);
+        self.overlays.replace(evaluation.corrections, evaluated);
         Ok(after)
     }
 }
@@ -126,10 +127,10 @@ impl NodeOverlays {
         error: Option<(&str, &str)>,
         now: Timestamp,
     ) -> kube::Result<bool> {
-        let Some(store) = &self.context.stores.node_overlays else { return Ok(true) };
+        let Some(store) = &self.reads.stores.node_overlays else { return Ok(true) };
         let old = overlay.status.clone().unwrap_or_default();
         let new = decide_status(overlay, error, now);
-        match writes::status_unchanged(&self.context.client, store, overlay, &old, &new).await {
+        match writes::status_unchanged(&self.writes.client, store, overlay, &old, &new).await {
             Ok(Some(_)) => Ok(true),
             // Either the status is unchanged, or the object does not exist anymore.
             Ok(None) => Ok(old == new),

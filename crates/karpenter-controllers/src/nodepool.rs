@@ -8,12 +8,9 @@
 mod conditions;
 pub mod counter;
 pub mod hash;
-pub mod readiness;
-pub mod registration_health;
 #[cfg(test)]
 mod tests;
 
 pub use conditions::{NodePoolConditions, VALIDATION_FAILED, decide_conditions};
 pub use counter::NodePoolCounter;
 pub use hash::NodePoolHash;
-pub use registration_health::RegistrationHealth;

@@ -20,7 +20,7 @@ use karpenter_cluster::controllers::context::{label, name_of};
 use karpenter_model::instance_type::InstanceType;
 use karpenter_state::overlays::{self, Corrections};
 
-use crate::operator::options::FeatureGates;
+use crate::settings::FeatureGates;
 
 type Types = Arc<Vec<InstanceType>>;
 

@@ -5,9 +5,11 @@
 //! pods, NodeClaims or nodes.
 //! Upstream: pkg/operator/operator.go, pkg/controllers/controllers.go.
 
+pub mod context;
 pub mod election;
 pub mod http;
 mod instrument;
+pub mod legacy_api;
 mod lifecycle_report;
 pub mod options;
 mod pages;
@@ -24,33 +26,35 @@ use tokio::task::JoinHandle;
 
 pub use options::Options;
 
+use self::context::Context;
 use self::instrument::Instrumented;
 use crate::capacity_buffer::CapacityBuffers;
-use crate::condition_transitions::events::TransitionEvents;
-use crate::context::Context;
+use crate::claims::hooks::Hooks;
 use crate::disruption::Disruption;
+use crate::evictions::EvictionQueue;
 use crate::logs::PassIds;
 use crate::metrics::Metrics;
 use crate::metrics::cloud::MeasuredCloud;
-use crate::metrics::cost::PoolCosts;
-use crate::node::repair::{RepairUnavailable, check_policies};
-use crate::node::{EvictionQueue, Evictions, LegacyRepair, NodeHydration, NodeTermination};
+use crate::metrics_export::cost::PoolCosts;
+use crate::node::{Evictions, LegacyRepair, NodeHydration, NodeTermination};
+use crate::node_health::{RepairUnavailable, check_policies};
 use crate::node_overlay::NodeOverlays;
 use crate::nodeclaim::consistency::ConsistencyController;
 use crate::nodeclaim::disruption::DisruptionConditions;
 use crate::nodeclaim::expiration::ExpirationController;
 use crate::nodeclaim::garbage_collection::GarbageCollection;
-use crate::nodeclaim::hooks::Hooks;
 use crate::nodeclaim::hydration::HydrationController;
 use crate::nodeclaim::lifecycle::Lifecycle;
 use crate::nodeclaim::pod_events::PodEventsController;
 use crate::nodeclaim::reboot::RebootController;
-use crate::nodepool::{NodePoolConditions, NodePoolCounter, NodePoolHash, RegistrationHealth};
+use crate::nodepool::{NodePoolConditions, NodePoolCounter, NodePoolHash};
 use crate::nomination::{NominationController, RegistrationGate};
 use crate::offerings::{Offerings, OverlayStore};
 use crate::pod_deletion_cost::{CostQueue, CostWriter, PodDeletionCosts};
 use crate::provisioning::{self, Provisioner};
+use crate::registration_health::RegistrationHealth;
 use crate::static_capacity::{StaticDeprovisioning, StaticProvisioning};
+use crate::status_events::TransitionEvents;
 use crate::stores::{OptionalKinds, Stores};
 
 /// Concurrent reconciles of status events per kind.
@@ -154,16 +158,15 @@ impl Operator {
     }
 
     fn hooks(&self) -> Hooks {
-        let nominating_context = self.context.clone();
         let state = self.context.state.clone();
-        let (gate, holding_context) = (RegistrationGate::default(), self.context.clone());
+        let gate = RegistrationGate::new(self.context.nominator(), self.context.settings.planner.mode);
         let (opening_gate, connected_gate) = (gate.clone(), gate.clone());
         Hooks {
-            hold_registration: Arc::new(move |claim, node| gate.hold(&holding_context, claim, node)),
+            hold_registration: Arc::new(move |claim, node| gate.hold(claim, node)),
             set_queue: Arc::new(move |claims| connected_gate.connect(claims)),
             before_schedulable: Arc::new(move |claim, _| {
-                let (context, gate) = (nominating_context.clone(), opening_gate.clone());
-                Box::pin(async move { gate.open(&context, name_of(&*claim)).await })
+                let gate = opening_gate.clone();
+                Box::pin(async move { gate.open(name_of(&*claim)).await })
             }),
             planned_pods: Arc::new(move |claim| {
                 state.reservations_on(name_of(claim)).into_iter().map(|reservation| reservation.pod).collect()
@@ -198,13 +201,27 @@ impl Operator {
     fn start_pools(&mut self) {
         let context = self.context.clone();
         let workers = self.options.workers(10, 1000);
-        let conditions = NodePoolConditions { context: context.clone(), health: self.health.clone() };
+        let conditions = NodePoolConditions {
+            reads: context.reads(),
+            writes: context.writes(),
+            health: self.health.clone(),
+        };
         self.spawn("nodepool.readiness", conditions, NodePoolConditions::watch, workers);
-        let counter = NodePoolCounter { context: context.clone() };
+        let counter = NodePoolCounter { reads: context.reads(), writes: context.writes() };
         self.spawn("nodepool.counter", counter, NodePoolCounter::watch, 1);
-        self.spawn("nodepool.hash", NodePoolHash { context: context.clone() }, NodePoolHash::watch, workers);
+        self.spawn(
+            "nodepool.hash",
+            NodePoolHash { reads: context.reads(), writes: context.writes() },
+            NodePoolHash::watch,
+            workers,
+        );
         if !self.options.disable_cluster_state_observability {
-            self.spawn("metrics.nodepool", PoolCosts { context }, PoolCosts::watch, 1);
+            self.spawn(
+                "metrics.nodepool",
+                PoolCosts { reads: context.reads(), writes: context.writes(), cloud: context.cloud.clone() },
+                PoolCosts::watch,
+                1,
+            );
         }
     }
 
@@ -212,38 +229,60 @@ impl Operator {
         let context = self.context.clone();
         let many = self.options.workers(1000, 5000);
         let some = self.options.workers(10, 1000);
-        let lifecycle = Lifecycle::new(context.clone(), hooks.clone(), self.health.clone());
+        let lifecycle = Lifecycle::new(
+            context.reads(),
+            context.writes(),
+            context.cloud.clone(),
+            hooks.clone(),
+            self.health.clone(),
+        );
         self.spawn("nodeclaim.lifecycle", lifecycle, Lifecycle::watch, many);
-        let conditions = DisruptionConditions::new(context.clone());
+        let conditions = DisruptionConditions::new(context.reads(), context.writes(), context.cloud.clone());
         self.spawn("nodeclaim.disruption", conditions, DisruptionConditions::watch, some);
-        let expiration = ExpirationController { context: context.clone(), hooks: hooks.clone() };
+        let expiration =
+            ExpirationController { reads: context.reads(), writes: context.writes(), hooks: hooks.clone() };
         self.spawn("nodeclaim.expiration", expiration, ExpirationController::watch, 1);
-        let garbage = GarbageCollection::new(context.clone(), hooks);
+        let garbage = GarbageCollection::new(context.reads(), context.writes(), context.cloud.clone(), hooks);
         self.spawn("nodeclaim.garbagecollection", garbage, GarbageCollection::watch, 1);
-        let consistency = ConsistencyController::new(context.clone());
+        let consistency = ConsistencyController::new(context.reads(), context.writes());
         self.spawn("nodeclaim.consistency", consistency, ConsistencyController::watch, some);
-        let pod_events = PodEventsController::new(context.clone());
+        let pod_events = PodEventsController::new(context.reads(), context.writes());
         self.spawn("nodeclaim.podevents", pod_events, PodEventsController::watch, 1);
-        self.spawn("nodeclaim.hydration", HydrationController { context }, HydrationController::watch, many);
+        self.spawn(
+            "nodeclaim.hydration",
+            HydrationController { reads: context.reads(), writes: context.writes() },
+            HydrationController::watch,
+            many,
+        );
     }
 
     fn start_nodes(&mut self) {
         let context = self.context.clone();
         let workers = self.options.workers(100, 5000);
         let queue = EvictionQueue::default();
-        let evictions = Evictions { context: context.clone(), queue: queue.clone() };
+        let evictions = Evictions { reads: context.reads(), writes: context.writes(), queue: queue.clone() };
         self.spawn("eviction-queue", evictions, Evictions::watch, workers);
-        let termination = NodeTermination { context: context.clone(), evictions: queue.clone() };
+        let termination = NodeTermination {
+            reads: context.reads(),
+            writes: context.writes(),
+            cloud: context.cloud.clone(),
+            evictions: queue.clone(),
+        };
         self.spawn("node.termination", termination, NodeTermination::watch, workers);
         // The controller runs regardless of feature gates, so that a reboot in progress is finished.
-        let reboots = RebootController::new(context.clone(), queue);
+        let reboots = RebootController::new(context.reads(), context.writes(), context.cloud.clone(), queue);
         self.spawn("nodeclaim.reboot", reboots, RebootController::watch, 10);
         if context.gates.node_repair && context.settings.is_node_repair_legacy {
-            let legacy = LegacyRepair::new(context.clone());
+            let legacy = LegacyRepair::new(context.reads(), context.writes(), &*context.cloud);
             self.spawn("node.health", legacy, LegacyRepair::watch, self.options.workers(10, 1000));
         }
         let many = self.options.workers(1000, 5000);
-        self.spawn("node.hydration", NodeHydration { context }, NodeHydration::watch, many);
+        self.spawn(
+            "node.hydration",
+            NodeHydration { reads: context.reads(), writes: context.writes() },
+            NodeHydration::watch,
+            many,
+        );
     }
 
     fn start_deletion_costs(&mut self) {
@@ -252,15 +291,20 @@ impl Operator {
             return;
         }
         let queue = CostQueue::default();
-        let writer = CostWriter { context: context.clone(), queue: queue.clone() };
+        let writer = CostWriter {
+            stores: context.stores.clone(),
+            client: context.client.clone(),
+            metrics: context.metrics.clone(),
+            queue: queue.clone(),
+        };
         self.spawn("pod.deletioncost.queue", writer, CostWriter::watch, self.options.workers(100, 5000));
-        let costs = PodDeletionCosts::new(context, queue);
+        let costs = PodDeletionCosts::new(context.planner_reader(), context.writes(), queue);
         self.spawn("pod.deletioncost", costs, PodDeletionCosts::watch, 1);
     }
 
     /// Two controllers share the commands; each has its own queue and name.
     fn start_disruption(&mut self) {
-        let disruption = Arc::new(Disruption::new(self.context.clone()));
+        let disruption = Arc::new(Disruption::new(self.context.disruption_inputs()));
         let (evaluations, commands) = (self.queue("disruption"), self.queue("disruption.queue"));
         disruption.watch_apart(&evaluations, &commands);
         self.run("disruption", disruption.clone(), evaluations, 1);
@@ -272,29 +316,47 @@ impl Operator {
         if !context.gates.static_capacity {
             return;
         }
-        let provisioning_controller = StaticProvisioning { context: context.clone() };
+        let provisioning_controller = StaticProvisioning {
+            reads: context.reads(),
+            claims: context.claim_creator(),
+            node_limit_grants: context.node_limit_grants.clone(),
+        };
         self.spawn("static.provisioning", provisioning_controller, StaticProvisioning::watch, 10);
-        let deprovisioning_controller = StaticDeprovisioning { context };
+        let deprovisioning_controller = StaticDeprovisioning {
+            reads: context.reads(),
+            client: context.client.clone(),
+            deletion_costs: context.gates.deletion_costs(),
+        };
         self.spawn("static.deprovisioning", deprovisioning_controller, StaticDeprovisioning::watch, 10);
     }
 
     fn start_provisioning(&mut self) {
         let context = self.context.clone();
         if context.gates.node_overlay {
-            let overlays = NodeOverlays { context: context.clone(), offerings: self.offerings.clone() };
+            let overlays = NodeOverlays {
+                reads: context.reads(),
+                writes: context.writes(),
+                overlays: context.overlays.clone(),
+                offerings: self.offerings.clone(),
+            };
             self.spawn("nodeoverlay.controller", overlays, NodeOverlays::watch, 1);
         }
         if context.gates.capacity_buffer {
-            self.spawn("capacitybuffer", CapacityBuffers { context }, CapacityBuffers::watch, 10);
+            self.spawn(
+                "capacitybuffer",
+                CapacityBuffers { reads: context.reads(), writes: context.writes() },
+                CapacityBuffers::watch,
+                10,
+            );
         }
         let settings = provisioning::Settings {
             batch_idle: self.options.batch_idle_duration,
             batch_max: self.options.batch_max_duration,
             planner: self.options.planner(),
         };
-        let provisioner = Provisioner::new(self.context.clone(), settings);
+        let provisioner = Provisioner::new(self.context.provisioning_inputs(), settings);
         self.spawn("provisioner", provisioner, Provisioner::watch, 1);
-        let renomination = NominationController::new(self.context.clone());
+        let renomination = NominationController::new(self.context.nominator());
         self.spawn(
             "pod.nomination",
             renomination,

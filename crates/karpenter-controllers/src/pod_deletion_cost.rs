@@ -28,24 +28,26 @@ use karpenter_state::{AssembledCluster, assemble_disruption};
 use self::rank::{Cost, Node as Ranked, planned_writes, rank};
 pub use self::writer::{CostQueue, CostWriter};
 use crate::compute::catch;
-use crate::context::Context;
-use crate::disruption::observe;
-use crate::provisioning::faults::report;
+use crate::inputs::Writes;
+use crate::planner_faults::report;
+use crate::planner_input;
+use crate::planner_input::PlannerReader;
 use crate::stores::BY_NODE;
 
 const EVERY: Duration = Duration::from_secs(60);
 const UNTIL_SYNCED: Duration = Duration::from_secs(1);
 
 pub struct PodDeletionCosts {
-    context: Context,
+    reader: PlannerReader,
+    reports: Writes,
     writes: CostQueue,
     /// The revision of the cluster at the last pass.
     seen: Mutex<Option<u64>>,
 }
 
 impl PodDeletionCosts {
-    pub fn new(context: Context, writes: CostQueue) -> Self {
-        Self { context, writes, seen: Mutex::default() }
+    pub fn new(reader: PlannerReader, reports: Writes, writes: CostQueue) -> Self {
+        Self { reader, reports, writes, seen: Mutex::default() }
     }
 
     pub fn watch(&self, queue: &Queue) {
@@ -54,7 +56,7 @@ impl PodDeletionCosts {
 
     /// Every managed node with its pods of ReplicaSets.
     fn nodes(&self, assembled: &AssembledCluster) -> Vec<Ranked> {
-        let stores = &self.context.stores;
+        let stores = &self.reader.reads.stores;
         let state_nodes = assembled.cluster.state_nodes.iter().enumerate();
         let nodes = state_nodes.filter_map(|(state_node, seen)| {
             let node = stores.nodes.get("", seen.node.as_deref()?)?;
@@ -76,13 +78,13 @@ impl PodDeletionCosts {
 
 impl Reconcile for PodDeletionCosts {
     async fn reconcile(&self, _: &ObjectKey) -> kube::Result<Requeue> {
-        let context = &self.context;
-        if !context.stores.is_synced() {
+        let reads = &self.reader.reads;
+        if !reads.stores.is_synced() {
             return Ok(Requeue::After(UNTIL_SYNCED));
         }
-        let claims = context.stores.node_claims.list();
+        let claims = reads.stores.node_claims.list();
         let coming: BTreeSet<String> = claims.iter().map(|claim| name_of(&**claim).to_owned()).collect();
-        let Some(facts) = observe::observe(context, Vec::new(), &coming).await else {
+        let Some(facts) = planner_input::disruption::observe(&self.reader, Vec::new(), &coming).await else {
             return Ok(Requeue::After(UNTIL_SYNCED));
         };
         let revision = facts.input.revision;
@@ -93,13 +95,13 @@ impl Reconcile for PodDeletionCosts {
             Ok(assembled) => assembled,
             Err(fault) => {
                 let fault = Fault { mode: Mode::Compat, cause: Cause::Panicked(fault) };
-                report(context, "pod.deletioncost", &[fault], "", "");
+                report(&self.reports, reads.clock.now(), "pod.deletioncost", &[fault], "", "");
                 return Ok(Requeue::After(EVERY));
             }
         };
         let nodes = self.nodes(&assembled);
         let writes = planned_writes(&rank(&assembled.cluster, &nodes), &nodes);
-        let pending = &context.metrics.pod_deletion_cost_pending;
+        let pending = &self.reports.metrics.pod_deletion_cost_pending;
         pending.reset();
         let mut by_pool: BTreeMap<&str, i64> = BTreeMap::new();
         for (index, cost) in writes {
@@ -109,7 +111,7 @@ impl Reconcile for PodDeletionCosts {
                 continue;
             };
             let node = state_node.node.as_deref().unwrap_or_default();
-            let pods = context.stores.pods.by(BY_NODE, node).into_iter();
+            let pods = reads.stores.pods.by(BY_NODE, node).into_iter();
             for pod in pods.filter(|pod| is_controlled_by(pod, &["ReplicaSet"]) && cost_of(pod) != cost) {
                 self.writes.add(&pod, cost);
             }

@@ -1,10 +1,10 @@
-//! Queries about the pods of nodes; the rules are in [`karpenter_state::pods`].
+//! The rules about pods of [`karpenter_state::pods`], and the key of a pod in its store.
 
+use karpenter_cluster::store::ObjectKey;
+use karpenter_state::pod::Pod;
 pub use karpenter_state::pods::*;
 
-use crate::stores::{BY_NODE, Stores};
-
-/// The number of pods that must be rescheduled if the node is deleted.
-pub(crate) fn reschedulable_on(stores: &Stores, node: &str) -> usize {
-    stores.pods.by(BY_NODE, node).iter().filter(|pod| is_reschedulable(pod)).count()
+/// Namespace and name of a pod.
+pub fn key_of_pod(pod: &Pod) -> ObjectKey {
+    ObjectKey::new(pod.namespace(), &*pod.name)
 }

@@ -14,9 +14,7 @@ mod buffers;
 mod decide;
 pub(crate) mod faults;
 mod fingerprint;
-mod launch_backoff;
 mod log_lines;
-mod observe;
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -29,24 +27,25 @@ use karpenter_cluster::reconcile::{Queue, Reconcile, Requeue};
 use karpenter_cluster::store::{Change, ObjectKey};
 use karpenter_model::problem::Options;
 use karpenter_scheduling::validated::{DefaultPlanner, Planner};
+use karpenter_state::pool::is_launching_pool;
 
-use crate::capacity_buffer::{asks_for_same_pods, observe_referenced_objects};
+use crate::buffers::{asks_for_same_pods, observe_referenced_objects};
+use crate::claims::ClaimCreator;
 use crate::compute::{self, Lane};
-use crate::context::Context;
-use crate::{claims, nomination, pods};
+use crate::decision_journal::DecisionJournal;
+use crate::inputs::{Reads, Writes};
+use crate::nominations::Nominator;
+use crate::planner_input::PlannerReader;
+use crate::settings::nomination_ttl;
+use crate::state::launch_backoff::SharedLaunchBackoff;
+use crate::{nominations, planner_input, pods};
 
 pub use batcher::Batcher;
-pub use launch_backoff::{LaunchBackoff, SharedLaunchBackoff};
-pub use observe::is_launching_pool;
-pub(crate) use observe::{classify_pods_read_only, planning_input, revision};
 
 /// How long after a pass pods that are still pending are planned again.
 pub const RETRY_AFTER: Duration = Duration::from_secs(10);
 /// The value of the label `controller` in upstream's metrics.
 const METRIC_LABEL: &str = "provisioner";
-/// The shortest time for which a node stays nominated.
-const NOMINATION_TTL_MIN: Duration = Duration::from_secs(10);
-
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// A batch closes when no new trigger arrived for this long.
@@ -73,13 +72,23 @@ impl Settings {
     }
 }
 
-/// How long a reservation on an open node lasts: twice the longest batch, as upstream's nomination window.
-pub(crate) fn nomination_ttl(batch_max: Duration) -> Duration {
-    batch_max.saturating_mul(2).max(NOMINATION_TTL_MIN)
+/// What the provisioner is given.
+pub struct Inputs {
+    pub reads: Reads,
+    pub writes: Writes,
+    pub reader: PlannerReader,
+    pub creator: ClaimCreator,
+    pub nominator: Nominator,
+    pub journal: DecisionJournal,
 }
 
 pub struct Provisioner {
-    context: Context,
+    reads: Reads,
+    writes: Writes,
+    reader: PlannerReader,
+    creator: ClaimCreator,
+    nominator: Nominator,
+    journal: DecisionJournal,
     settings: Settings,
     batcher: Arc<Mutex<Batcher>>,
     /// State between passes that only affects what is published.
@@ -90,10 +99,16 @@ pub struct Provisioner {
 }
 
 impl Provisioner {
-    pub fn new(context: Context, settings: Settings) -> Self {
+    pub fn new(inputs: Inputs, settings: Settings) -> Self {
+        let Inputs { reads, writes, reader, creator, nominator, journal } = inputs;
         let batcher = Batcher::new(settings.batch_idle, settings.batch_max);
         Self {
-            context,
+            reads,
+            writes,
+            reader,
+            creator,
+            nominator,
+            journal,
             settings,
             batcher: Arc::new(Mutex::new(batcher)),
             report_state: Mutex::default(),
@@ -113,14 +128,16 @@ impl Provisioner {
     /// ready.
     pub fn watch(&self, queue: &Queue) {
         let trigger = self.trigger(queue);
-        let (state, stores) = (self.context.state.clone(), self.context.stores.clone());
-        self.context.stores.pods.observe(move |change| {
+        let (state, stores) = (self.reads.state.clone(), self.reads.stores.clone());
+        self.reads.stores.pods.observe(move |change| {
             let pod = change.object();
             if let Change::Applied { old: Some(old), new } = change
                 && let Some(node) = pods::node_name(new)
                 && !pods::is_bound(old)
             {
-                state.record_binding(pods::uid_of(new), |claim| observe::is_node_of(&stores, claim, node));
+                state.record_binding(pods::uid_of(new), |claim| {
+                    planner_input::is_node_of(&stores, claim, node)
+                });
             }
             if !change.is_deleted()
                 && pods::is_provisionable(pod)
@@ -129,22 +146,22 @@ impl Provisioner {
                 trigger(pods::uid_of(pod));
             }
         });
-        self.context.state.on_reservation_revoked(self.trigger(queue));
+        self.reads.state.on_reservation_revoked(self.trigger(queue));
         let trigger = self.trigger(queue);
-        self.context.stores.nodes.observe(move |change| {
+        self.reads.stores.nodes.observe(move |change| {
             let node = change.object();
             if !change.is_deleted() && is_disrupted(node) {
                 trigger(node.metadata.uid.as_deref().unwrap_or_default());
             }
         });
         let trigger = self.trigger(queue);
-        let context = self.context.clone();
-        self.context
+        let (reads, launch_backoff) = (self.reads.clone(), self.creator.launch_backoff.clone());
+        self.reads
             .stores
             .node_claims
-            .observe(move |change| record_launch_result(&context, change, &trigger));
+            .observe(move |change| record_launch_result(&reads, &launch_backoff, change, &trigger));
         let trigger = self.trigger(queue);
-        self.context.stores.node_pools.observe(move |change| {
+        self.reads.stores.node_pools.observe(move |change| {
             if let Change::Applied { old, new } = change
                 && old.as_ref().is_none_or(|old| is_relevant_change(old, new))
             {
@@ -156,7 +173,7 @@ impl Provisioner {
 
     /// A CapacityBuffer that changed, or whose template changed, triggers a batch.
     fn watch_buffers(&self, queue: &Queue) {
-        let Some(buffers) = &self.context.stores.capacity_buffers else { return };
+        let Some(buffers) = &self.reads.stores.capacity_buffers else { return };
         let trigger = self.trigger(queue);
         buffers.observe(move |change| {
             let is_relevant = match change {
@@ -168,13 +185,13 @@ impl Provisioner {
             }
         });
         let trigger = Arc::new(self.trigger(queue));
-        observe_referenced_objects(&self.context.stores, move |buffer| {
+        observe_referenced_objects(&self.reads.stores, move |buffer| {
             trigger(buffer.metadata.uid.as_deref().unwrap_or_default());
         });
     }
 
     fn trigger(&self, queue: &Queue) -> impl Fn(&str) + Send + Sync + 'static {
-        let (batcher, queue, clock) = (self.batcher.clone(), queue.clone(), self.context.clock);
+        let (batcher, queue, clock) = (self.batcher.clone(), queue.clone(), self.reads.clock);
         move |element: &str| {
             let is_new = batcher.lock().unwrap_or_else(PoisonError::into_inner).trigger(element, clock.now());
             if is_new {
@@ -197,33 +214,32 @@ impl Provisioner {
 
     /// Plans and executes one batch.
     async fn run_batch(&self) -> kube::Result<Requeue> {
-        let context = &self.context;
-        claims::resolve_unconfirmed_creates(context).await?;
-        let now = context.clock.now();
-        context.state.expire(now);
-        let pods = observe::classify_pods(context, self.settings.nomination_ttl(), now);
-        context.metrics.pods.acknowledge(pods.pending.iter().map(|pod| &**pod), now);
-        nomination::clear(context, &pods.expired_reservations).await;
+        self.creator.resolve_unconfirmed_creates().await?;
+        let now = self.reads.clock.now();
+        self.reads.state.expire(now);
+        let pods = planner_input::classify_pods(&self.reader, self.settings.nomination_ttl(), now);
+        self.writes.metrics.pods.acknowledge(pods.pending.iter().map(|pod| &**pod), now);
+        nominations::clear(&self.nominator, &pods.expired_reservations).await;
         self.nominate_inherited(&pods).await;
         let after = self.next_pass(&pods);
         if pods.pending.is_empty() {
-            act::set_scheduler_gauges(context, &[]);
-            buffers::record(context, buffers::Outcome::default(), now).await;
+            act::set_scheduler_gauges(&self.writes.metrics, &[]);
+            buffers::record(self, buffers::Outcome::default(), now).await;
             return Ok(after);
         }
-        let revision = observe::revision(&context.stores);
-        let pools = observe::launching_pools(context).await;
-        let input = observe::planning_input(context, pods, pools);
-        let fingerprint = fingerprint::Fingerprint::of(&input, &context.stores);
+        let revision = self.reads.stores.revision();
+        let pools = planner_input::launching_pools(&self.reader).await;
+        let input = planner_input::planning_input(&self.reader, pods, pools);
+        let fingerprint = fingerprint::Fingerprint::of(&input, &self.reads.stores);
         let repeated = self.last_idle_pass().repeats(&fingerprint);
         if let Some(events) = repeated {
-            act::publish(context, events).await;
+            act::publish(&self.writes.recorder, events).await;
             return Ok(after);
         }
         let mut options = self.settings.planner.clone();
         options.reserved_mode = karpenter_model::problem::ReservedMode::Strict;
-        let started = context.clock.now();
-        context.metrics.plans.begin(METRIC_LABEL, input.pending.len(), started);
+        let started = self.reads.clock.now();
+        self.writes.metrics.plans.begin(METRIC_LABEL, input.pending.len(), started);
         let configured = options.mode;
         options.mode = self.suspects().mode(configured, started);
         let mode = options.mode;
@@ -238,10 +254,14 @@ impl Provisioner {
                 ..decide::Decided::default()
             },
         };
-        decided.faults.report(context);
-        self.suspects().remember(&decided.faults, context.clock.now());
-        let took = since(context.clock.now(), started);
-        context.metrics.scheduling_duration.with_label_values(&[METRIC_LABEL]).observe(took.as_secs_f64());
+        decided.faults.report(&self.writes, self.reads.clock.now());
+        self.suspects().remember(&decided.faults, self.reads.clock.now());
+        let took = since(self.reads.clock.now(), started);
+        self.writes
+            .metrics
+            .scheduling_duration
+            .with_label_values(&[METRIC_LABEL])
+            .observe(took.as_secs_f64());
         log_lines::log(&decided, &names, took);
         let (outcome, last_idle_pass) = act::act(self, decided, revision).await;
         self.last_idle_pass().remember(fingerprint, last_idle_pass);
@@ -249,14 +269,14 @@ impl Provisioner {
     }
 
     /// Nominates nodes for pods that inherited a reservation, if the node is open already.
-    async fn nominate_inherited(&self, pods: &observe::ClassifiedPods) {
+    async fn nominate_inherited(&self, pods: &planner_input::ClassifiedPods) {
         for claim in &pods.inherited_on {
-            nomination::write_nominations(&self.context, claim).await;
+            nominations::write_nominations(&self.nominator, claim).await;
         }
     }
 
     /// Requeues while there are pending pods, reservations or terminating nodes, in case no watch event triggers a batch.
-    fn next_pass(&self, pods: &observe::ClassifiedPods) -> Requeue {
+    fn next_pass(&self, pods: &planner_input::ClassifiedPods) -> Requeue {
         let is_idle = pods.pending.is_empty()
             && pods.expected.is_empty()
             && !pods.is_any_node_terminating
@@ -267,7 +287,7 @@ impl Provisioner {
 
 impl Reconcile for Provisioner {
     async fn reconcile(&self, _: &ObjectKey) -> kube::Result<Requeue> {
-        let now = self.context.clock.now();
+        let now = self.reads.clock.now();
         let closes_at = self.batcher().closes_at();
         match closes_at {
             Some(at) if at > now => Ok(Requeue::After(until(now, at))),
@@ -277,8 +297,8 @@ impl Reconcile for Provisioner {
             }
             None => {
                 // Without a trigger, this is a periodic pass: pods that are still pending are added to a batch.
-                let pods = observe::classify_pods(&self.context, self.settings.nomination_ttl(), now);
-                nomination::clear(&self.context, &pods.expired_reservations).await;
+                let pods = planner_input::classify_pods(&self.reader, self.settings.nomination_ttl(), now);
+                nominations::clear(&self.nominator, &pods.expired_reservations).await;
                 self.nominate_inherited(&pods).await;
                 let mut batcher = self.batcher();
                 for pod in &pods.pending {
@@ -309,18 +329,18 @@ fn is_relevant_change(old: &NodePool, new: &NodePool) -> bool {
 }
 
 /// Records successful and failed launches for the back-off, and triggers a batch for the pods of a deleted claim.
-fn record_launch_result(context: &Context, change: &Change<NodeClaim>, trigger: &impl Fn(&str)) {
-    context.launch_backoff.note(change, context.clock.now());
+fn record_launch_result(
+    reads: &Reads,
+    launch_backoff: &SharedLaunchBackoff,
+    change: &Change<NodeClaim>,
+    trigger: &impl Fn(&str),
+) {
+    launch_backoff.note(change, reads.clock.now());
     let claim = change.object();
     let name = claim.metadata.name.as_deref().unwrap_or_default();
     if change.is_deleted() || claim.metadata.deletion_timestamp.is_some() {
-        for reservation in context.state.reservations_on(name) {
+        for reservation in reads.state.reservations_on(name) {
             trigger(&reservation.uid);
         }
     }
-}
-
-/// Whether at least `limit` has passed since then.
-pub(crate) fn is_overdue(started: jiff::Timestamp, now: jiff::Timestamp, limit: Duration) -> bool {
-    since(now, started) >= limit
 }

@@ -1,4 +1,4 @@
-//! Settings of all controllers, apart from the feature gates.
+//! Settings of all controllers, and the feature gates.
 //!
 //! Settings are read once at start; [`crate::operator::options`] reads them from flags and environment variables.
 
@@ -7,6 +7,10 @@ use std::time::Duration;
 
 use karpenter_api::scheduler_config::SchedulerConfig;
 use karpenter_model::problem;
+use karpenter_state::DeletionCosts;
+
+/// The shortest time for which a node stays nominated.
+const NOMINATION_TTL_MIN: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Clone)]
 pub struct Settings {
@@ -30,6 +34,51 @@ impl Default for Settings {
             batch_max: Duration::from_secs(10),
             scheduler_config: Arc::default(),
             is_node_repair_legacy: false,
+        }
+    }
+}
+
+/// How long a reservation on an open node lasts: twice the longest batch, as upstream's nomination window.
+pub(crate) fn nomination_ttl(batch_max: Duration) -> Duration {
+    batch_max.saturating_mul(2).max(NOMINATION_TTL_MIN)
+}
+
+/// The enabled feature gates.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FeatureGates {
+    pub node_repair: bool,
+    pub reserved_capacity: bool,
+    pub spot_to_spot_consolidation: bool,
+    pub node_overlay: bool,
+    pub static_capacity: bool,
+    pub capacity_buffer: bool,
+    pub terminate_first_drift: bool,
+    pub terminate_first_repair: bool,
+    pub pod_deletion_cost_management: bool,
+}
+
+impl Default for FeatureGates {
+    fn default() -> Self {
+        Self {
+            node_repair: false,
+            reserved_capacity: true,
+            spot_to_spot_consolidation: false,
+            node_overlay: false,
+            static_capacity: false,
+            capacity_buffer: false,
+            terminate_first_drift: false,
+            terminate_first_repair: false,
+            pod_deletion_cost_management: false,
+        }
+    }
+}
+
+impl FeatureGates {
+    /// Whether and how deletion costs of pods are set in this cluster.
+    pub fn deletion_costs(&self) -> DeletionCosts {
+        match self.pod_deletion_cost_management {
+            true => DeletionCosts::Managed,
+            false => DeletionCosts::SetByUsers,
         }
     }
 }

@@ -9,10 +9,16 @@
 //!
 //! Upstream: pkg/controllers/state/cluster.go.
 
+pub mod launch_backoff;
 pub mod move_history;
+pub mod node_limit_grants;
 mod permission_backoff;
+pub mod reboot_history;
+pub mod repairs;
 #[cfg(test)]
 mod tests;
+pub mod unconfirmed_creates;
+pub mod verdicts;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -24,7 +30,7 @@ use karpenter_state::pod::Pod;
 
 use self::move_history::MoveHistory;
 use self::permission_backoff::PermissionBackoff;
-use crate::stores::key_of_pod;
+use crate::pods::key_of_pod;
 
 /// Capacity of a host that is set aside for a planned pod until the pod is bound.
 ///

@@ -14,14 +14,18 @@ use k8s_openapi::api::storage::v1::{CSINode, StorageClass, VolumeAttachment};
 use karpenter_api::labels;
 use karpenter_api::types::{CapacityBuffer, NodeClaim, NodeOverlay, NodePool};
 use karpenter_cloud::NodeClassKind;
+use karpenter_cluster::reconcile::Queue;
 use karpenter_cluster::store::protobuf::protobuf_client;
 use karpenter_cluster::store::watch_failure::WatchFailure;
-use karpenter_cluster::store::{KindSpec, ObjectKey, Store, keep_all};
+use karpenter_cluster::store::{Change, KindSpec, ObjectKey, Store, keep_all};
+use karpenter_state::claim::provider_id;
 use karpenter_state::pod::{Pod, PodFields, PodInterner};
 use kube::api::DynamicObject;
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Client, ResourceExt};
 use tokio::task::JoinHandle;
+
+use crate::pods::{is_reschedulable, key_of_pod};
 
 /// Index of pods by the node that they are bound to.
 pub const BY_NODE: &str = "node";
@@ -255,6 +259,37 @@ impl Stores {
         }
     }
 
+    /// The newest resource version of the main kinds that a pass reads.
+    pub fn revision(&self) -> u64 {
+        let pods = self.pods.revision().max(self.nodes.revision());
+        pods.max(self.node_claims.revision()).max(self.node_pools.revision())
+    }
+
+    /// The Nodes with the provider id of a claim: none or one, unless two Nodes state the same id.
+    pub fn nodes_of(&self, claim: &NodeClaim) -> Vec<Arc<Node>> {
+        provider_id(claim).map(|id| self.nodes.by(BY_PROVIDER_ID, id)).unwrap_or_default()
+    }
+
+    /// The claim of a node. `None` if there is none, or if several have its provider id.
+    pub fn claim_of_node(&self, node: &Node) -> Option<Arc<NodeClaim>> {
+        let id = node.spec.as_ref()?.provider_id.as_deref().filter(|id| !id.is_empty())?;
+        let mut claims = self.node_claims.by(BY_PROVIDER_ID, id);
+        claims.pop().filter(|_| claims.is_empty())
+    }
+
+    /// The number of pods that must be rescheduled if the node is deleted.
+    pub fn reschedulable_pods_on(&self, node: &str) -> usize {
+        self.pods.by(BY_NODE, node).iter().filter(|pod| is_reschedulable(pod)).count()
+    }
+
+    /// Adds a claim to the queue after each of its changes.
+    pub fn enqueue_claims(&self, queue: &Queue) {
+        let to = queue.clone();
+        self.node_claims.observe(move |change: &Change<NodeClaim>| {
+            to.add(ObjectKey::of(&change.object().metadata));
+        });
+    }
+
     /// The referenced node class, if its kind is one of the provider's.
     pub fn node_class(&self, group: &str, kind: &str, name: &str) -> Option<Arc<DynamicObject>> {
         let (_, store) =
@@ -277,11 +312,6 @@ fn watch_pods(client: &Client) -> (Store<Pod>, JoinHandle<()>) {
     let mut interner = PodInterner::default();
     let store = Store::of(kind, keep_all, &[(BY_NODE, pod_node), (UNBOUND_BY_OWNER, owner_of_unbound)]);
     store.watch_into(client, move |PodFields(raw)| interner.keep(raw))
-}
-
-/// Namespace and name of a pod.
-pub fn key_of_pod(pod: &Pod) -> ObjectKey {
-    ObjectKey::new(pod.namespace(), &*pod.name)
 }
 
 /// Watches a kind without a Rust type.

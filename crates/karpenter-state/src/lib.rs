@@ -6,6 +6,7 @@
 
 pub mod assemble;
 pub mod buffers;
+pub mod claim;
 pub mod cluster_input;
 pub mod controls;
 mod convert;
@@ -15,11 +16,13 @@ pub mod disruption;
 pub mod dump;
 mod intern;
 pub mod move_annotations;
+pub mod node;
 pub mod notes;
 pub mod objects;
 pub mod overlays;
 pub mod pod;
 pub mod pods;
+pub mod pool;
 pub mod replay;
 mod requests;
 #[cfg(test)]

@@ -17,10 +17,11 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
 use karpenter_cluster::clock::Clock;
-use karpenter_controllers::legacy::{self, LegacyKinds};
+use karpenter_controllers::legacy::LegacyKinds;
 use karpenter_controllers::operator::Operator;
 use karpenter_controllers::operator::election::{Election, Settings};
 use karpenter_controllers::operator::http::Port;
+use karpenter_controllers::operator::legacy_api;
 use karpenter_controllers::operator::options::IgnoredVariable;
 use karpenter_legacy::GlobalSettings;
 use tokio::signal::unix::{SignalKind, signal};
@@ -102,7 +103,10 @@ async fn work(choice: ProviderChoice, arguments: &ControllerArguments) -> Result
     connected.metrics.register(operator.context().metrics.registry());
     // The watches start before the lease is acquired, so that a replica that waits for it also reports missing
     // CustomResourceDefinitions.
-    let old_kinds = arguments.legacy.legacy_api.then(|| LegacyKinds::watch(operator.context()));
+    let old_kinds = arguments.legacy.legacy_api.then(|| {
+        let context = operator.context();
+        LegacyKinds::watch(&context.client, &context.stores)
+    });
     let health = open(options.health_probe_port, "--health-probe-port", operator.health_pages()).await?;
     let metrics_pages = match options.enable_profiling {
         true => profiling::pages(operator.metrics_pages()),
@@ -160,7 +164,7 @@ async fn work(choice: ProviderChoice, arguments: &ControllerArguments) -> Result
         provider.start(&mut operator).await;
         if let Some(old_kinds) = old_kinds {
             let legacy_options = v1alpha5_settings.complete(arguments.legacy_options());
-            legacy::serve_kinds(&mut operator, old_kinds, legacy_options).await;
+            legacy_api::serve_kinds(&mut operator, old_kinds, legacy_options).await;
         }
         std::future::pending::<()>().await;
     };

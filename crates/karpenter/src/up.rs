@@ -20,8 +20,8 @@ use karpenter_apiserver::serve::{Credentials, Security, Serving};
 use karpenter_apiserver::{ApiServer, Config};
 use karpenter_cluster::clock::Clock;
 use karpenter_cluster::cluster::{Cluster, Options};
-use karpenter_controllers::legacy;
 use karpenter_controllers::operator::Operator;
+use karpenter_controllers::operator::legacy_api;
 use karpenter_kwok::{Ec2Classes, Kwok};
 use kube::Client;
 
@@ -107,7 +107,7 @@ async fn start_karpenter(client: &Client, clock: Clock, arguments: &UpArguments)
     if arguments.legacy {
         let classes = Ec2Classes::start(client.clone(), clock).await;
         operator.spawn("kwok.ec2nodeclass", classes, Ec2Classes::watch, 1);
-        legacy::serve(&mut operator, karpenter_legacy::Options::default()).await;
+        legacy_api::serve(&mut operator, karpenter_legacy::Options::default()).await;
     }
     Ok(operator)
 }

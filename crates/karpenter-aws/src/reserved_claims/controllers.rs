@@ -10,9 +10,9 @@ use karpenter_api::types::NodeClaim;
 use karpenter_cluster::controllers::context::{is_conflict, is_deleting, label, name_of};
 use karpenter_cluster::reconcile::{Queue, Reconcile, Requeue};
 use karpenter_cluster::store::ObjectKey;
-use karpenter_controllers::nodeclaim::provider_id;
 use karpenter_controllers::stores::BY_PROVIDER_ID;
 use karpenter_controllers::{Context, writes};
+use karpenter_state::claim::provider_id;
 use kube::ResourceExt;
 
 use super::{demotion, expiring};

@@ -8,8 +8,8 @@ use karpenter_api::types::NodeClaim;
 use karpenter_cluster::clock::until;
 use karpenter_cluster::reconcile::{Queue, Reconcile, Requeue};
 use karpenter_cluster::store::{Change, ObjectKey};
-use karpenter_controllers::nodeclaim::provider_id;
 use karpenter_controllers::{Context, writes};
+use karpenter_state::claim::provider_id;
 use serde_json::json;
 
 use super::{ANNOTATION_CLUSTER_NAME_TAGGED, ANNOTATION_TAGGED, is_due, missing};

@@ -1,6 +1,8 @@
-use serde_json::Value;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use serde_json::{Value, json};
 
 use super::*;
+use crate::buffers::is_reference_to;
 
 fn buffer(status: Value) -> CapacityBuffer {
     serde_json::from_value(json!({

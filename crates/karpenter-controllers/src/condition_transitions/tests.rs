@@ -6,8 +6,8 @@ use karpenter_api::types::NodeClaim;
 use karpenter_cluster::store::Change;
 use serde_json::{Value, json};
 
-use super::events::object_events;
 use super::*;
+use crate::status_events::object_events;
 
 fn at(second: i64) -> Timestamp {
     Timestamp::UNIX_EPOCH + SignedDuration::from_secs(second)

@@ -12,19 +12,19 @@ use karpenter_api::types::NodeClaim;
 use karpenter_cluster::controllers::context::{is_deleting, name_of};
 use karpenter_disruption::cluster::Repair;
 use karpenter_disruption::command::Decision;
+use karpenter_state::claim::{DISRUPTION_REASON, REBOOTING, condition, is_true};
 
 use super::command_queue::ActiveCommand;
 use super::command_state::{ClaimId, CommandState, CommandStep, next_step};
 use super::observe::{self, observe_claim};
 use super::resolved_command::{Candidate, ResolvedCommand};
 use super::resume::{ResumableCommand, resumable};
-use super::{DISRUPTION_REASON, Disruption, IDLE_POLL, RETRY_POLL};
-use crate::nodeclaim::{REBOOTING, condition, is_true, nodes_of};
-use crate::pods;
+use super::{Disruption, IDLE_POLL, RETRY_POLL};
+use crate::planner_input;
 
 impl Disruption {
     pub(super) async fn advance(&self) -> Duration {
-        if !observe::is_synced(&self.context) {
+        if !planner_input::disruption::is_synced(&self.reads) {
             return RETRY_POLL;
         }
         if !self.command_queue().is_resumed {
@@ -43,10 +43,10 @@ impl Disruption {
     }
 
     async fn step(&self, active: &ActiveCommand, queued: usize) {
-        let context = &self.context;
-        let now = context.clock.now();
+        let now = self.reads.clock.now();
         let resolved = &active.resolved;
-        let step = next_step(&active.state, &resolved.ids(), |id| observe_claim(context, id), queued, now);
+        let step =
+            next_step(&active.state, &resolved.ids(), |id| observe_claim(&self.reads, id), queued, now);
         match step {
             // The evaluation loop does the validation and the start of commands.
             CommandStep::Sleep { .. } | CommandStep::InProgress | CommandStep::Validate => {}
@@ -76,19 +76,18 @@ impl Disruption {
     /// Resumes the commands of an earlier process.
     fn resume(&self) {
         self.load_move_history();
-        let context = &self.context;
-        let now = context.clock.now();
-        let claims = context.stores.node_claims.list();
-        let is_ours = |claim: &Arc<NodeClaim>| context.is_managed(&claim.spec.node_class_ref);
+        let now = self.reads.clock.now();
+        let claims = self.reads.stores.node_claims.list();
+        let is_ours = |claim: &Arc<NodeClaim>| self.reads.is_managed(&claim.spec.node_class_ref);
         let claims: Vec<Arc<NodeClaim>> = claims.into_iter().filter(is_ours).collect();
         let is_marked = |claim: &NodeClaim| {
             is_true(claim, DISRUPTION_REASON)
-                && nodes_of(context, claim).iter().any(|node| has_disrupted_taint(node))
+                && self.reads.stores.nodes_of(claim).iter().any(|node| has_disrupted_taint(node))
         };
         for resumable in resumable(&claims, is_marked, now) {
             tracing::info!(command = resumable.id, "resumed disruption command");
             let names = resumable.candidates.iter().map(|id| id.name.as_str());
-            context.state.start_command(names, [], now);
+            self.reads.state.start_command(names, [], now);
             let resolved = Arc::new(self.resolved_from(&resumable));
             let ResumableCommand { id, since, replacements, .. } = resumable;
             self.command_queue().add_with_id(
@@ -103,14 +102,14 @@ impl Disruption {
 
     fn resolved_from(&self, resumable: &ResumableCommand) -> ResolvedCommand {
         let candidate = |id: &ClaimId| {
-            let claim = self.context.stores.node_claims.get("", &id.name);
+            let claim = self.reads.stores.node_claims.get("", &id.name);
             let node = claim.as_ref().and_then(|claim| claim.status.as_ref()?.node_name.clone());
             let node = node.unwrap_or_default();
             let pool = claim.as_deref().map(observe::pool_label).unwrap_or_default().to_owned();
             Candidate {
                 id: id.clone(),
                 policy: resumable.policies.get(&pool).copied().unwrap_or_default(),
-                pods: pods::reschedulable_on(&self.context.stores, &node),
+                pods: self.reads.stores.reschedulable_pods_on(&node),
                 repair: resumable.condition.as_deref().map(repair_of),
                 node,
                 pool,
@@ -132,19 +131,18 @@ impl Disruption {
 
     /// Removes taints and conditions of an earlier process or of a failed start. False if some remain.
     async fn remove_stray_taints(&self) -> bool {
-        let context = &self.context;
         let started = self.command_queue().started_candidates();
         let mut is_clean = true;
-        for claim in context.stores.node_claims.list() {
+        for claim in self.reads.stores.node_claims.list() {
             let name = name_of(&*claim);
             let is_going = is_deleting(&*claim)
                 || is_true(&claim, "InstanceTerminating")
                 || is_true(&claim, REBOOTING)
-                || context.state.is_marked_for_deletion(name);
-            if is_going || started.contains(name) || !context.is_managed(&claim.spec.node_class_ref) {
+                || self.reads.state.is_marked_for_deletion(name);
+            if is_going || started.contains(name) || !self.reads.is_managed(&claim.spec.node_class_ref) {
                 continue;
             }
-            let nodes = nodes_of(context, &claim);
+            let nodes = self.reads.stores.nodes_of(&claim);
             if nodes.iter().any(|node| is_deleting(&**node)) {
                 continue;
             }

@@ -10,12 +10,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use karpenter_cluster::clock::since;
+use karpenter_cluster::clock::{after, since};
 use karpenter_disruption::cluster::{ProposedCommand, Reason};
 use karpenter_disruption::command::{Command, Method};
 
 use super::REEVALUATE_AFTER_MAX;
-use super::command_state::{BUDGET_WAIT_MAX, ClaimId, ClaimObservation, CommandState, after};
+use super::command_state::{BUDGET_WAIT_MAX, ClaimId, ClaimObservation, CommandState};
 use super::resolved_command::ResolvedCommand;
 
 /// A command and its state.

@@ -11,7 +11,7 @@ mod tests;
 
 use std::time::Duration;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use karpenter_cluster::clock::since;
 
 /// The default delay between finding a command and its validation.
@@ -144,10 +144,4 @@ pub fn next_step(
 pub fn command_timeout(queued: usize) -> Duration {
     let nodes = u32::try_from(queued).unwrap_or(u32::MAX);
     COMMAND_TIMEOUT_PER_NODE.saturating_mul(nodes).clamp(COMMAND_TIMEOUT_MIN, COMMAND_TIMEOUT_MAX)
-}
-
-/// `now` plus `wait`.
-pub fn after(now: Timestamp, wait: Duration) -> Timestamp {
-    let wait = SignedDuration::try_from(wait).unwrap_or(SignedDuration::MAX);
-    now.checked_add(wait).unwrap_or(Timestamp::MAX)
 }

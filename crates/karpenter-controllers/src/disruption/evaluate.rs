@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use futures::stream::{self, StreamExt};
 use jiff::Timestamp;
-use karpenter_cluster::clock::{since, until};
+use karpenter_cluster::clock::{after, since, until};
 use karpenter_disruption::cluster::ProposedCommand;
 use karpenter_disruption::command::{Command, Method};
 use karpenter_disruption::evaluate::{Evaluation, VerdictRequest, evaluate_timed, explain_nodes};
@@ -20,17 +20,19 @@ use karpenter_scheduling::validated::{Cause, Fault};
 use karpenter_state::{AssembledCluster, assemble_disruption};
 
 use super::command_queue::ActiveCommand;
-use super::command_state::{BUDGET_POLL, BUDGET_WAIT_MAX, CommandState, after};
+use super::command_state::{BUDGET_POLL, BUDGET_WAIT_MAX, CommandState};
 use super::faults::{Inspect, all_reasons, evaluate_contained};
-use super::observe::{self, DisruptionFacts};
+use super::observe;
 use super::resolved_command::ResolvedCommand;
 use super::trigger::next_evaluation_at;
 use super::validate::{ValidationResult, validate_commands, without_numbers};
 use super::{Disruption, IDLE_POLL, RETRY_POLL};
 use crate::compute::{self, Lane};
 use crate::decision_journal::DecisionRecord;
-use crate::nomination;
-use crate::provisioning::{faults, revision as provisioning_revision};
+use crate::nominations::expects_pods;
+use crate::planner_faults;
+use crate::planner_input;
+use crate::planner_input::disruption::DisruptionFacts;
 
 /// Limits how many verdicts are explained per node if there is nothing to disrupt: each needs a simulation, and busy
 /// clusters are evaluated often.
@@ -137,10 +139,9 @@ impl EvaluationInput {
 
 impl Disruption {
     pub(super) async fn evaluate(&self) -> Duration {
-        let context = &self.context;
-        let now = context.clock.now();
+        let now = self.reads.clock.now();
         if let Some(gap) = self.watchdog.exceeded_gap(now)
-            && context.log_throttle.is_due("evaluation", "", now)
+            && self.writes.log_throttle.is_due("evaluation", "", now)
         {
             tracing::warn!(seconds = gap.as_secs(), "abnormal time between runs of disruption");
         }
@@ -151,7 +152,7 @@ impl Disruption {
         let due_max = if self.rules.mode == Mode::Cost { VALIDATIONS_PER_PASS_MAX } else { 1 };
         let due = self.command_queue().due(now, due_max);
         let is_unchanged = self.trigger.unchanged_until().is_some_and(|until| now < until);
-        if due.is_empty() && is_unchanged && !context.verdicts.has_new_request() {
+        if due.is_empty() && is_unchanged && !self.verdicts.has_new_request() {
             self.watchdog.evaluated(now);
             return self.until_next_pass(now);
         }
@@ -161,8 +162,8 @@ impl Disruption {
             let mut command_queue = self.command_queue();
             let held_off = command_queue.held_off(
                 now,
-                |id| observe::observe_claim(context, id),
-                |pool| observe::claims_of(context, pool),
+                |id| observe::observe_claim(&self.reads, id),
+                |pool| observe::claims_of(&self.reads, pool),
             );
             let disrupting_claims =
                 command_queue.started_candidates().iter().map(|name| name.as_str().into()).collect();
@@ -172,7 +173,9 @@ impl Disruption {
         let plan_beyond_budgets =
             self.rules.mode == Mode::Cost && self.command_queue().may_plan_beyond_budgets(now);
         let hints = EvaluationHints { plan_beyond_budgets, churn_ends_at: self.churn_ends_at(now) };
-        let Some(facts) = observe::observe(context, without_numbers(&proposed_commands), &own).await else {
+        let Some(facts) =
+            planner_input::disruption::observe(&self.reader, without_numbers(&proposed_commands), &own).await
+        else {
             return RETRY_POLL;
         };
         self.watchdog.evaluated(now);
@@ -188,10 +191,10 @@ impl Disruption {
             let contained = evaluate_contained(&input, &rules);
             (input, contained)
         };
-        let started = context.clock.now();
+        let started = self.reads.clock.now();
         let evaluated = compute::run(Lane::Disruption, work).await;
-        let seconds = since(context.clock.now(), started).as_secs_f64();
-        context.metrics.scheduling_duration.with_label_values(&["disruption"]).observe(seconds);
+        let seconds = since(self.reads.clock.now(), started).as_secs_f64();
+        self.writes.metrics.scheduling_duration.with_label_values(&["disruption"]).observe(seconds);
         let (input, contained) = match evaluated {
             Ok(answer) => answer,
             Err(fault) => {
@@ -225,7 +228,7 @@ impl Disruption {
                         let again = next_evaluation_at(cluster, &evaluation, &facts.deadlines, now);
                         let again = hints.churn_ends_at.map_or(again, |settled| again.min(settled));
                         self.trigger.nothing_found(generation, again);
-                        self.until_next_pass(context.clock.now())
+                        self.until_next_pass(self.reads.clock.now())
                     }
                 }
             }
@@ -236,16 +239,23 @@ impl Disruption {
     /// Counts, logs and journals faults of the planner.
     fn report(&self, found: &[Fault], excluded: &[Arc<str>]) {
         let claims: Vec<&str> = excluded.iter().map(|claim| &**claim).collect();
-        faults::report(&self.context, "disruption", found, "", &claims.join(", "));
+        planner_faults::report(
+            &self.writes,
+            self.reads.clock.now(),
+            "disruption",
+            found,
+            "",
+            &claims.join(", "),
+        );
         let Some(first) = found.first() else { return };
-        let now = self.context.clock.now();
-        if self.context.log_throttle.is_due("journal of planner faults", first.cause.name(), now) {
-            self.context.journal.record(DecisionRecord {
+        let now = self.reads.clock.now();
+        if self.writes.log_throttle.is_due("journal of planner faults", first.cause.name(), now) {
+            self.journal.record(DecisionRecord {
                 at: now,
                 by: "disruption",
                 what: format!("{} nodes are not disrupted because of a planner fault", claims.len()),
                 why: found.iter().map(|fault| fault.cause.to_string()).collect(),
-                revision: provisioning_revision(&self.context.stores),
+                revision: self.reads.stores.revision(),
                 cost_before_per_hour: None,
                 cost_after_per_hour: None,
             });
@@ -254,7 +264,7 @@ impl Disruption {
 
     /// The nodes whose verdicts are explained in this pass. In mode Compat every verdict is per node already.
     fn verdict_request(&self, now: Timestamp) -> Option<VerdictRequest> {
-        let wanted = self.context.verdicts.take_requests(now);
+        let wanted = self.verdicts.take_requests(now);
         let command_queue = self.command_queue();
         let is_due = command_queue.explained_at.is_none_or(|at| since(now, at) >= EXPLAIN_INTERVAL);
         let is_curious = self.rules.mode == Mode::Cost && (is_due || !wanted.is_empty());
@@ -282,10 +292,9 @@ impl Disruption {
 
     /// The expected end of pod churn: pods that leave nodes, or are nominated and not bound yet.
     fn churn_ends_at(&self, now: Timestamp) -> Option<Timestamp> {
-        let context = &self.context;
-        let expects_pods = || {
-            context.state.hosts_with_reservations().iter().any(|host| nomination::expects_pods(context, host))
-        };
+        let reads = &self.reads;
+        let expects_pods =
+            || self.reads.state.hosts_with_reservations().iter().any(|host| expects_pods(reads, host));
         self.pod_churn.ends_at(now, expects_pods)
     }
 
@@ -296,7 +305,7 @@ impl Disruption {
         assembled: &AssembledCluster,
     ) -> Duration {
         self.trigger.reset();
-        let now = self.context.clock.now();
+        let now = self.reads.clock.now();
         let (mut rejected, mut begin, mut unreadable) = (Vec::new(), Vec::new(), 0);
         for (active, verdict) in verdicts {
             match verdict {
@@ -366,7 +375,7 @@ impl Disruption {
     }
 
     pub(super) fn resolve(&self, command: &Command, assembled: &AssembledCluster) -> Option<ResolvedCommand> {
-        ResolvedCommand::read(command, assembled, |name| observe::find_pool(&self.context, name))
+        ResolvedCommand::read(command, assembled, |name| observe::find_pool(&self.reads, name))
     }
 
     /// Queues the commands of an evaluation; starts those that need no validation.
@@ -386,7 +395,7 @@ impl Disruption {
             }
             taken.extend(names);
             let resolved = Arc::new(resolved);
-            let now = self.context.clock.now();
+            let now = self.reads.clock.now();
             if command.method.is_validated() {
                 let until = after(now, self.validation_delay);
                 let budget_deadline = awaits_budget.then(|| after(until, BUDGET_WAIT_MAX));

@@ -12,22 +12,26 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Node, Taint};
 use karpenter_api::labels;
 use karpenter_api::types::{NodeClaim, NodePool};
+use karpenter_cluster::clock::after;
 use karpenter_cluster::controllers::context::{annotation, is_conflict, name_of, uid_of};
 use karpenter_cluster::store::skip_managed_fields::WithoutManagedFields;
 use karpenter_disruption::cluster::Reason;
 use karpenter_disruption::command::{Decision, Method};
 use karpenter_disruption::settings::Mode;
 use karpenter_state::AssembledCluster;
+use karpenter_state::claim::{DISRUPTION_REASON, change_conditions, condition, provider_id};
 use kube::api::Api;
 use serde_json::json;
 
+use super::Disruption;
 use super::command_queue::ActiveCommand;
-use super::command_state::{ClaimId, CommandState, RollbackCause, after};
+use super::command_state::{ClaimId, CommandState, RollbackCause};
 use super::resolved_command::{Candidate, MoveTarget, ResolvedCommand};
-use super::resume::{ANNOTATION_REPLACES, ReplacementAnnotation, is_replacement, method_name, policy_name};
-use super::{DISRUPTION_REASON, Disruption};
-use crate::nodeclaim::{change_conditions, condition, provider_id, reboot};
-use crate::static_capacity::reserve_nodes;
+use crate::annotations::{
+    ANNOTATION_REPLACES, ReplacementAnnotation, is_replacement, method_name, policy_name,
+};
+use crate::claims::node_limits::reserve_nodes;
+use crate::claims::reboot_request;
 use crate::stores::BY_PROVIDER_ID;
 use crate::{claims, writes};
 
@@ -50,7 +54,7 @@ impl Disruption {
             self.command_queue().remove(number);
             return has_begun;
         }
-        let counted_at = self.context.clock.now();
+        let counted_at = self.reads.clock.now();
         let prepared = match self.count_moves(&resolved, counted_at).await {
             Ok(()) => {
                 self.prepare(&id, &resolved).await.inspect_err(|_| self.uncount_moves(&resolved, counted_at))
@@ -135,20 +139,18 @@ impl Disruption {
 
     /// Reads a node and its claim from the API server into the stores. Errors are ignored; the write fails again then.
     async fn read_again(&self, candidate: &Candidate) {
-        let context = &self.context;
-        let nodes: Api<WithoutManagedFields<Node>> = Api::all(context.client.clone());
+        let nodes: Api<WithoutManagedFields<Node>> = Api::all(self.writes.client.clone());
         if let Ok(Some(WithoutManagedFields(node))) = nodes.get_opt(&candidate.node).await {
-            context.stores.nodes.apply(node);
+            self.reads.stores.nodes.apply(node);
         }
-        let claims: Api<WithoutManagedFields<NodeClaim>> = Api::all(context.client.clone());
+        let claims: Api<WithoutManagedFields<NodeClaim>> = Api::all(self.writes.client.clone());
         if let Ok(Some(WithoutManagedFields(claim))) = claims.get_opt(&candidate.id.name).await {
-            context.stores.node_claims.apply(claim);
+            self.reads.stores.node_claims.apply(claim);
         }
     }
 
     /// Taints the node and sets the condition of the claim. False if they no longer exist.
     async fn mark(&self, candidate: &Candidate, reason: Reason) -> kube::Result<bool> {
-        let context = &self.context;
         let Some((claim, node)) = self.find(candidate) else { return Ok(false) };
         let taints = node.spec.as_ref().and_then(|spec| spec.taints.clone()).unwrap_or_default();
         if !taints.iter().any(|taint| taint.key == labels::TAINT_DISRUPTED && taint.effect == "NoSchedule") {
@@ -159,15 +161,15 @@ impl Disruption {
                 ..Taint::default()
             };
             let patch = json!({"spec": {"taints": others.chain([disrupted]).collect::<Vec<_>>()}});
-            writes::merge_unchanged(&context.client, &context.stores.nodes, &*node, patch).await?;
+            writes::merge_unchanged(&self.writes.client, &self.reads.stores.nodes, &*node, patch).await?;
         }
         let mut wanted = (*claim).clone();
         let text = reason.as_str();
-        change_conditions(&mut wanted, context.clock.now(), |set| {
+        change_conditions(&mut wanted, self.reads.clock.now(), |set| {
             set.set_true_with_reason(DISRUPTION_REASON, text, text)
         });
-        let claims = &context.stores.node_claims;
-        writes::status_unchanged(&context.client, claims, &*claim, &claim.status, &wanted.status).await?;
+        let claims = &self.reads.stores.node_claims;
+        writes::status_unchanged(&self.writes.client, claims, &*claim, &claim.status, &wanted.status).await?;
         Ok(true)
     }
 
@@ -176,7 +178,6 @@ impl Disruption {
         if resolved.replacements.is_empty() {
             return Ok(Vec::new());
         }
-        let context = &self.context;
         let current = self.current_pools(resolved).await?;
         for launch in &resolved.replacements {
             let name = name_of(&*launch.pool);
@@ -196,7 +197,7 @@ impl Disruption {
         // The granted node limits are held until the claims exist and count against the limit themselves.
         let mut places = Vec::new();
         for (name, (pool, count)) in wanted {
-            let place = reserve_nodes(context, pool, count);
+            let place = reserve_nodes(&self.reads, &self.node_limit_grants, pool, count);
             if place.granted() < count {
                 return Err(format!("nodepool {name} is at its node limit"));
             }
@@ -229,9 +230,10 @@ impl Disruption {
             claim
         });
         let annotated: Vec<NodeClaim> = annotated.collect();
-        context.launch_backoff.lock().begin_pass();
+        self.creator.launch_backoff.lock().begin_pass();
+        let creator = &self.creator;
         let created: Vec<kube::Result<NodeClaim>> = stream::iter(annotated)
-            .map(|claim| async move { claims::create(context, &claim).await })
+            .map(|claim| async move { creator.create(&claim).await })
             .buffered(CONCURRENT_WRITES_MAX)
             .collect()
             .await;
@@ -255,7 +257,7 @@ impl Disruption {
 
     /// The NodePools of the replacements, read from the API server.
     async fn current_pools(&self, resolved: &ResolvedCommand) -> Result<BTreeMap<String, NodePool>, String> {
-        let api = Api::<NodePool>::all(self.context.client.clone());
+        let api = Api::<NodePool>::all(self.writes.client.clone());
         let mut current = BTreeMap::new();
         let names: BTreeSet<&str> =
             resolved.replacements.iter().map(|launch| name_of(&*launch.pool)).collect();
@@ -269,8 +271,7 @@ impl Disruption {
     /// Marks the candidates for deletion and reserves capacity for their pods in the cluster state. Called after the
     /// replacements are created: before, provisioning would launch nodes for these pods.
     fn start_command(&self, resolved: &ResolvedCommand, replacements: &[ClaimId]) -> Timestamp {
-        let context = &self.context;
-        let now = context.clock.now();
+        let now = self.reads.clock.now();
         let moves: Vec<(&karpenter_state::pod::Pod, &str)> = resolved
             .moves
             .iter()
@@ -283,28 +284,33 @@ impl Disruption {
             .collect();
         // Mode Cost has pod reservations; upstream nominates the nodes for a while instead.
         if self.rules.mode == Mode::Compat {
-            let expires = after(now, crate::provisioning::nomination_ttl(context.settings.batch_max));
-            moves.iter().for_each(|(_, host)| context.state.nominate_node(host, expires));
+            let expires = after(now, crate::settings::nomination_ttl(self.reader.settings.batch_max));
+            moves.iter().for_each(|(_, host)| self.reads.state.nominate_node(host, expires));
         }
-        context.state.start_command(resolved.candidates.iter().map(|one| one.id.name.as_str()), moves, now);
+        self.reads.state.start_command(
+            resolved.candidates.iter().map(|one| one.id.name.as_str()),
+            moves,
+            now,
+        );
         // Pod churn is restarted only for moves that were planned together. Otherwise constant drift would postpone
         // rebalance forever.
         if resolved.method == Method::Rebalance && !resolved.moves.is_empty() {
             self.pod_churn.restart(now);
         }
         if resolved.is_low_yield {
-            context.state.record_low_yield_move(now);
+            self.reads.state.record_low_yield_move(now);
         }
         now
     }
 
     async fn reboot(&self, resolved: &ResolvedCommand) -> bool {
         let mut has_begun = false;
+        let (reads, client, repairs) = (&self.reads, &self.writes.client, &self.reader.node_health.repairs);
         for candidate in &resolved.candidates {
             let Some((claim, _)) = self.find(candidate) else { continue };
             let condition = candidate.repair.as_ref().map_or("", |repair| &repair.condition);
             let bound = resolved.termination_grace_period_secs;
-            match reboot::commit(&self.context, &claim, condition, bound).await {
+            match reboot_request::commit(reads, client, &repairs.history, &claim, condition, bound).await {
                 Ok(true) => {
                     has_begun = true;
                     self.count_disrupted(resolved, candidate, &claim);
@@ -331,17 +337,16 @@ impl Disruption {
     }
 
     async fn delete_one(&self, resolved: &ResolvedCommand, candidate: &Candidate) -> kube::Result<()> {
-        let context = &self.context;
-        let claims = &context.stores.node_claims;
+        let claims = &self.reads.stores.node_claims;
         let Some(claim) = claims.get("", &candidate.id.name) else { return Ok(()) };
         if uid_of(&*claim) != candidate.id.uid || claim.metadata.deletion_timestamp.is_some() {
             return Ok(());
         }
         if let Some(bound) = resolved.termination_grace_period_secs {
-            let deadline = context.clock.now().checked_add(SignedDuration::from_secs(bound));
+            let deadline = self.reads.clock.now().checked_add(SignedDuration::from_secs(bound));
             self.set_termination_deadline(&claim, deadline.unwrap_or(Timestamp::MAX)).await?;
         }
-        writes::delete(&context.client, claims, &*claim).await?;
+        writes::delete(&self.writes.client, claims, &*claim).await?;
         self.count_disrupted(resolved, candidate, &claim);
         self.report_terminating(resolved, candidate, &claim).await;
         Ok(())
@@ -357,14 +362,13 @@ impl Disruption {
         // Whole seconds, as upstream writes them.
         let deadline = Timestamp::from_second(deadline.as_second()).unwrap_or(deadline);
         let patch = json!({"metadata": {"annotations": {key: deadline.to_string()}}});
-        let context = &self.context;
-        writes::merge_unchanged(&context.client, &context.stores.node_claims, claim, patch).await?;
+        writes::merge_unchanged(&self.writes.client, &self.reads.stores.node_claims, claim, patch).await?;
         Ok(())
     }
 
     /// Rolls the command back: removes reservations, marks and taints. Its replacements remain as ordinary nodes.
     pub(super) async fn roll_back(&self, active: &ActiveCommand, left: &[ClaimId], failure: &RollbackCause) {
-        let state = &self.context.state;
+        let state = &self.reads.state;
         for id in left {
             state.unmark_for_deletion(&id.name);
         }
@@ -384,14 +388,13 @@ impl Disruption {
 
     /// Removes the annotation from replacements, so that no process resumes the command.
     async fn release_replacements(&self, replacements: &[ClaimId]) {
-        let context = &self.context;
-        let claims = &context.stores.node_claims;
+        let claims = &self.reads.stores.node_claims;
         for id in replacements {
             let Some(claim) = claims.get("", &id.name).filter(|claim| is_replacement(claim)) else {
                 continue;
             };
             let patch = json!({"metadata": {"annotations": {ANNOTATION_REPLACES: null}}});
-            if let Err(error) = writes::merge(&context.client, claims, &*claim, patch).await {
+            if let Err(error) = writes::merge(&self.writes.client, claims, &*claim, patch).await {
                 tracing::warn!(nodeclaim = id.name, %error, "failed removing annotation of replacement");
             }
         }
@@ -399,31 +402,32 @@ impl Disruption {
 
     /// Removes the taint from the node and the condition from the claim.
     pub(super) async fn untaint_candidate(&self, claim: &str) -> kube::Result<()> {
-        let context = &self.context;
-        let Some(claim) = context.stores.node_claims.get("", claim) else { return Ok(()) };
+        let Some(claim) = self.reads.stores.node_claims.get("", claim) else { return Ok(()) };
         let id = provider_id(&claim).unwrap_or_default();
-        for node in context.stores.nodes.by(BY_PROVIDER_ID, id) {
+        for node in self.reads.stores.nodes.by(BY_PROVIDER_ID, id) {
             let taints = node.spec.as_ref().and_then(|spec| spec.taints.clone()).unwrap_or_default();
             let left: Vec<&Taint> =
                 taints.iter().filter(|taint| taint.key != labels::TAINT_DISRUPTED).collect();
             if left.len() < taints.len() {
                 let patch = json!({"spec": {"taints": left}});
-                writes::merge_unchanged(&context.client, &context.stores.nodes, &*node, patch).await?;
+                writes::merge_unchanged(&self.writes.client, &self.reads.stores.nodes, &*node, patch).await?;
             }
         }
         if condition(&claim, DISRUPTION_REASON).is_some() {
             let mut wanted = (*claim).clone();
             // Nothing depends on this condition, so it can be removed.
-            let _ = change_conditions(&mut wanted, context.clock.now(), |set| set.clear(DISRUPTION_REASON));
-            let claims = &context.stores.node_claims;
-            writes::status_unchanged(&context.client, claims, &*claim, &claim.status, &wanted.status).await?;
+            let _ =
+                change_conditions(&mut wanted, self.reads.clock.now(), |set| set.clear(DISRUPTION_REASON));
+            let claims = &self.reads.stores.node_claims;
+            writes::status_unchanged(&self.writes.client, claims, &*claim, &claim.status, &wanted.status)
+                .await?;
         }
         Ok(())
     }
 
     /// The candidate's current claim and node, unless the claim is deleted or replaced by another of the same name.
     fn find(&self, candidate: &Candidate) -> Option<(Arc<NodeClaim>, Arc<Node>)> {
-        let stores = &self.context.stores;
+        let stores = &self.reads.stores;
         let claim = stores.node_claims.get("", &candidate.id.name)?;
         let is_meant = uid_of(&*claim) == candidate.id.uid && claim.metadata.deletion_timestamp.is_none();
         let node = stores.nodes.get("", &candidate.node)?;

@@ -27,21 +27,20 @@ impl Disruption {
     /// Counts the pods that a command is about to move. Persisted before the start, so that a crash never leaves too low a
     /// count.
     pub(super) async fn count_moves(&self, resolved: &ResolvedCommand, now: Timestamp) -> Result<(), String> {
-        let context = &self.context;
         let moved = pods_moved_by_pool(resolved);
         for (pool, pods) in &moved {
-            context.state.count_moves(pool, *pods, now);
+            self.reads.state.count_moves(pool, *pods, now);
         }
         for name in moved.keys() {
             let bounded =
                 |pool: &NodePool| annotation(pool, ANNOTATION_CONSOLIDATION_MAX_MOVES_PER_HOUR).is_some();
-            let Some(pool) = find_pool(context, name).filter(|pool| bounded(pool)) else { continue };
+            let Some(pool) = find_pool(&self.reads, name).filter(|pool| bounded(pool)) else { continue };
             // Commands are counted one at a time, so that the last write includes all moves.
             let _turn = self.move_count_lock.lock().await;
-            let written = moves_text(&context.state.move_history().by_minute(name, now));
+            let written = moves_text(&self.reads.state.move_history().by_minute(name, now));
             let patch = json!({"metadata": {"annotations": {ANNOTATION_PODS_MOVED: written}}});
             if let Err(error) =
-                writes::merge(&context.client, &context.stores.node_pools, &*pool, patch).await
+                writes::merge(&self.writes.client, &self.reads.stores.node_pools, &*pool, patch).await
             {
                 self.uncount_moves(resolved, now);
                 return Err(format!("writing moved pods of nodepool {name}: {error}"));
@@ -53,15 +52,14 @@ impl Disruption {
     /// Reverts the count of a command that did not start.
     pub(super) fn uncount_moves(&self, resolved: &ResolvedCommand, at: Timestamp) {
         for (pool, pods) in pods_moved_by_pool(resolved) {
-            self.context.state.uncount_moves(pool, pods, at);
+            self.reads.state.uncount_moves(pool, pods, at);
         }
     }
 
     /// Annotates existing targets of moves with the time. Failures are logged; this process has the time in memory.
     pub(super) async fn annotate_move_targets(&self, resolved: &ResolvedCommand, now: Timestamp) {
-        let context = &self.context;
         let cools_down = |claim: &NodeClaim| {
-            let pool = find_pool(context, pool_label(claim));
+            let pool = find_pool(&self.reads, pool_label(claim));
             pool.is_some_and(|pool| annotation(&*pool, ANNOTATION_CONSOLIDATION_COOL_DOWN).is_some())
         };
         let mut hosts: Vec<&str> = Vec::new();
@@ -72,13 +70,13 @@ impl Disruption {
         }
         hosts.sort_unstable();
         hosts.dedup();
-        let claims = hosts.into_iter().filter_map(|name| context.stores.node_claims.get("", name));
+        let claims = hosts.into_iter().filter_map(|name| self.reads.stores.node_claims.get("", name));
         let claims: Vec<_> = claims.filter(|claim| cools_down(claim)).collect();
         stream::iter(claims)
             .for_each_concurrent(CONCURRENT_WRITES_MAX, |claim| async move {
                 let patch = json!({"metadata": {"annotations": {ANNOTATION_PODS_MOVED_AT: now.to_string()}}});
                 let written =
-                    writes::merge(&context.client, &context.stores.node_claims, &*claim, patch).await;
+                    writes::merge(&self.writes.client, &self.reads.stores.node_claims, &*claim, patch).await;
                 if let Err(error) = written {
                     tracing::warn!(nodeclaim = name_of(&*claim), %error, "failed annotating nodeclaim with moved pods");
                 }
@@ -88,24 +86,23 @@ impl Disruption {
 
     /// Loads the move history of earlier processes.
     pub(super) fn load_move_history(&self) {
-        let context = &self.context;
-        for pool in context.stores.node_pools.list() {
+        for pool in self.reads.stores.node_pools.list() {
             for (at, pods) in pods_moved(&pool) {
-                context.state.count_moves(name_of(&*pool), pods, at);
+                self.reads.state.count_moves(name_of(&*pool), pods, at);
             }
         }
-        for claim in context.stores.node_claims.list() {
+        for claim in self.reads.stores.node_claims.list() {
             if let Some(at) = moved_onto_at(&claim) {
-                context.state.restore_moved_onto(name_of(&*claim), at);
+                self.reads.state.restore_moved_onto(name_of(&*claim), at);
             }
         }
     }
 
     /// Keeps the move history for the longest cool-down of any NodePool.
     pub(super) fn retain_move_history(&self) {
-        let pools = self.context.stores.node_pools.list();
+        let pools = self.reads.stores.node_pools.list();
         let longest = pools.iter().map(|pool| controls(pool).0.cool_down_secs).max();
-        self.context.state.keep_moves_for(longest.unwrap_or(0));
+        self.reads.state.keep_moves_for(longest.unwrap_or(0));
     }
 }
 

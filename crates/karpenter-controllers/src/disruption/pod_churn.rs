@@ -5,11 +5,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use karpenter_cluster::clock::{Clock, since};
+use karpenter_cluster::clock::{Clock, after, since};
 use karpenter_cluster::store::Change;
 use karpenter_state::pod::Pod;
 
-use super::command_state::after;
 use crate::pods;
 use crate::stores::Stores;
 

@@ -28,7 +28,7 @@ const CONCURRENT_WRITES_MAX: usize = 16;
 impl Disruption {
     async fn publish(&self, events: Vec<ObjectEvent>) {
         stream::iter(events)
-            .for_each_concurrent(CONCURRENT_WRITES_MAX, |event| self.context.recorder.publish(event))
+            .for_each_concurrent(CONCURRENT_WRITES_MAX, |event| self.writes.recorder.publish(event))
             .await;
     }
 
@@ -74,7 +74,7 @@ impl Disruption {
             );
             if resolved.candidates.len() == 1 {
                 events.extend(self.candidate_events(resolved, "ConsolidationApproved", |_| text.clone()));
-            } else if let Some(pool) = self.context.stores.node_pools.get("", &pool) {
+            } else if let Some(pool) = self.reads.stores.node_pools.get("", &pool) {
                 events.push(ObjectEvent::normal(&*pool, "ConsolidationApproved", text));
             }
         }
@@ -82,13 +82,13 @@ impl Disruption {
     }
 
     fn count_move(&self, pool: &str, policy: ConsolidationPolicy, decision: &str) {
-        let moves = &self.context.metrics.disruption.moves;
+        let moves = &self.writes.metrics.disruption.moves;
         moves.with_label_values(&[decision, pool, &format!("{policy:?}")]).inc();
     }
 
     /// Only NodePools with policy Balanced have scores.
     fn count_score(&self, pool: &str, score: f64, decision: &str) {
-        let scores = &self.context.metrics.disruption.score;
+        let scores = &self.writes.metrics.disruption.score;
         scores.with_label_values(&[decision, pool, "Balanced"]).observe(score);
     }
 
@@ -116,7 +116,7 @@ impl Disruption {
     }
 
     fn count_refused(&self, resolved: &ResolvedCommand, nodes: usize) {
-        let failed = &self.context.metrics.disruption.failed_validations;
+        let failed = &self.writes.metrics.disruption.failed_validations;
         failed.with_label_values(&[resolved.method.consolidation_type()]).inc_by(nodes as u64);
     }
 
@@ -124,12 +124,12 @@ impl Disruption {
     fn record_not_disrupted(&self, mood: &str, id: &str, resolved: &ResolvedCommand, why: String) {
         let nodes: Vec<&str> =
             resolved.candidates.iter().map(|candidate| candidate.id.name.as_str()).collect();
-        self.context.journal.record(decision_journal::DecisionRecord {
-            at: self.context.clock.now(),
+        self.journal.record(decision_journal::DecisionRecord {
+            at: self.reads.clock.now(),
             by: "disruption",
             what: format!("{mood} {} nodes: {}", nodes.len(), nodes.join(", ")),
             why: vec![why, format!("command {id}")],
-            revision: crate::provisioning::revision(&self.context.stores),
+            revision: self.reads.stores.revision(),
             cost_before_per_hour: None,
             cost_after_per_hour: None,
         });
@@ -141,7 +141,7 @@ impl Disruption {
         resolved: &ResolvedCommand,
         assembled: &AssembledCluster,
     ) {
-        let metrics = &self.context.metrics.disruption;
+        let metrics = &self.writes.metrics.disruption;
         let (decision, reason) = (resolved.decision.label(), resolved.method.reason().label());
         let kind = resolved.method.consolidation_type();
         metrics.decisions.with_label_values(&[decision, reason, kind]).inc();
@@ -166,8 +166,8 @@ impl Disruption {
             count => format!(", launch {count} replacements"),
         };
         let pods: usize = resolved.candidates.iter().map(|candidate| candidate.pods).sum();
-        self.context.journal.record(decision_journal::DecisionRecord {
-            at: self.context.clock.now(),
+        self.journal.record(decision_journal::DecisionRecord {
+            at: self.reads.clock.now(),
             by: "disruption",
             what: format!(
                 "{mood}{} {} nodes: {}{launches}",
@@ -209,7 +209,7 @@ impl Disruption {
     }
 
     fn claims(&self, ids: &[ClaimId]) -> impl Iterator<Item = Arc<NodeClaim>> {
-        ids.iter().filter_map(|id| self.context.stores.node_claims.get("", &id.name))
+        ids.iter().filter_map(|id| self.reads.stores.node_claims.get("", &id.name))
     }
 
     pub(super) async fn report_terminating(
@@ -224,7 +224,7 @@ impl Disruption {
             "DisruptionTerminating",
             format!("Disrupting NodeClaim: {reason}"),
         )];
-        if let Some(node) = self.context.stores.nodes.get("", &candidate.node) {
+        if let Some(node) = self.reads.stores.nodes.get("", &candidate.node) {
             let text = format!("Disrupting Node: {reason}");
             events.push(ObjectEvent::normal(&*node, "DisruptionTerminating", text));
         }
@@ -237,7 +237,7 @@ impl Disruption {
         candidate: &Candidate,
         claim: &NodeClaim,
     ) {
-        let metrics = &self.context.metrics;
+        let metrics = &self.writes.metrics;
         let reason = resolved.method.reason();
         let capacity_type = label(claim, labels::CAPACITY_TYPE).unwrap_or_default();
         let policy = match resolved.method.consolidation_type() {
@@ -267,14 +267,14 @@ impl Disruption {
             CommandState::AwaitingReplacements { replacements, .. } => replacements.as_slice(),
             _ => &[],
         };
-        let is_lost = |id: &&ClaimId| observe_claim(&self.context, id) != ClaimObservation::Ready;
+        let is_lost = |id: &&ClaimId| observe_claim(&self.reads, id) != ClaimObservation::Ready;
         let lost = replacements.iter().filter(is_lost).count();
         let series = [
             resolved.decision.label(),
             resolved.method.reason().label(),
             resolved.method.consolidation_type(),
         ];
-        self.context.metrics.disruption.queue_failures.with_label_values(&series).inc_by(lost as u64);
+        self.writes.metrics.disruption.queue_failures.with_label_values(&series).inc_by(lost as u64);
         tracing::error!(
             command = active.id,
             error = %failure,
@@ -290,7 +290,7 @@ impl Disruption {
         reason: &'static str,
         text: impl Fn(&Candidate) -> String,
     ) -> Vec<ObjectEvent> {
-        let stores = &self.context.stores;
+        let stores = &self.reads.stores;
         let mut events = Vec::new();
         for candidate in &resolved.candidates {
             let text = text(candidate);

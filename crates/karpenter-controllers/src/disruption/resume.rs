@@ -12,81 +12,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-pub use karpenter_api::labels::ANNOTATION_REPLACES;
 use karpenter_api::types::NodeClaim;
-use karpenter_cluster::controllers::context::{annotation, is_deleting, name_of, uid_of};
-use karpenter_disruption::cluster::{ConsolidationPolicy, Reason};
+use karpenter_cluster::controllers::context::{is_deleting, name_of, uid_of};
+use karpenter_disruption::cluster::ConsolidationPolicy;
 use karpenter_disruption::command::Method;
-use serde::{Deserialize, Serialize};
 
 use super::command_state::{ClaimId, command_timeout};
+use crate::annotations::{ReplacementAnnotation, method, policy};
 
 /// The minimum that is left of the timeout of a resumed command, because replacements were not observed while no process
 /// was running.
 const REMAINING_TIMEOUT_MIN: Duration = Duration::from_secs(5 * 60);
-
-/// The value of the annotation.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct ReplacementAnnotation {
-    pub(super) command: String,
-    pub(super) method: String,
-    /// The number of the command's replacements.
-    pub(super) launches: usize,
-    /// The candidates' uids by NodeClaim name.
-    pub(super) claims: BTreeMap<String, String>,
-    /// Termination grace period that the command sets.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) termination_grace_period_secs: Option<i64>,
-    /// Consolidation policies by NodePool, for metrics.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub(super) policies: BTreeMap<String, String>,
-    /// The condition that a repair is for, as `type/reason`; used in metrics.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) condition: Option<String>,
-}
-
-impl ReplacementAnnotation {
-    pub(super) fn text(&self) -> String {
-        serde_json::to_string(self).unwrap_or_default()
-    }
-
-    fn read(claim: &NodeClaim) -> Option<Self> {
-        serde_json::from_str(annotation(claim, ANNOTATION_REPLACES)?).ok()
-    }
-}
-
-pub(super) fn is_replacement(claim: &NodeClaim) -> bool {
-    annotation(claim, ANNOTATION_REPLACES).is_some()
-}
-
-/// The reason of the command that created a claim, if any.
-pub(crate) fn created_for(claim: &NodeClaim) -> Option<Reason> {
-    ReplacementAnnotation::read(claim)
-        .and_then(|annotation_value| method(&annotation_value.method))
-        .map(Method::reason)
-}
-
-pub(super) fn method_name(method: Method) -> String {
-    format!("{method:?}")
-}
-
-fn method(name: &str) -> Option<Method> {
-    Method::ORDER.into_iter().find(|method| method_name(*method) == name)
-}
-
-pub(super) fn policy_name(policy: ConsolidationPolicy) -> String {
-    format!("{policy:?}")
-}
-
-fn policy(name: &str) -> Option<ConsolidationPolicy> {
-    let all = [
-        ConsolidationPolicy::WhenEmpty,
-        ConsolidationPolicy::WhenEmptyOrUnderutilized,
-        ConsolidationPolicy::Balanced,
-    ];
-    all.into_iter().find(|policy| policy_name(*policy) == name)
-}
 
 /// A command that can be resumed.
 #[derive(Debug, Clone, PartialEq)]

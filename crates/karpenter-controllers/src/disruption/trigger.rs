@@ -4,7 +4,6 @@
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -14,15 +13,16 @@ use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use karpenter_api::labels::ANNOTATION_PODS_MOVED;
 use karpenter_api::types::{NodeClaim, NodePool};
+use karpenter_cluster::clock::after;
 use karpenter_cluster::store::{Change, Store};
 use karpenter_disruption::cluster::{Cluster, StateNode};
 use karpenter_disruption::evaluate::Evaluation;
 use karpenter_disruption::pool_policy::cool_down_until;
 use karpenter_state::pod::Pod;
 
-use super::command_state::after;
 use super::{IDLE_POLL, REEVALUATE_AFTER_MAX};
-use crate::capacity_buffer::{asks_for_same_pods, observe_referenced_objects};
+use crate::buffers::{asks_for_same_pods, observe_referenced_objects};
+use crate::planner_input::disruption::AnswerDeadlines;
 use crate::stores::Stores;
 
 /// Clones share their state.
@@ -87,15 +87,6 @@ impl EvaluationTrigger {
         let unchanged = *self.unchanged.lock().unwrap_or_else(PoisonError::into_inner);
         unchanged.filter(|(generation, _)| *generation == self.generation()).map(|(_, until)| until)
     }
-}
-
-/// Times at which the result of an evaluation may change and that are not part of the cluster.
-#[derive(Debug, Clone, Default)]
-pub(super) struct AnswerDeadlines {
-    /// When the first temporary do-not-disrupt annotation ends.
-    pub(super) protected_until: Option<Timestamp>,
-    /// When moves drop out of the last hour, by NodePool.
-    pub(super) move_limit_reopens_at: BTreeMap<String, Timestamp>,
 }
 
 /// The interval of evaluations while pods are nominated and not bound.

@@ -7,23 +7,16 @@
 use k8s_openapi::api::core::v1::Node;
 use karpenter_api::labels;
 use karpenter_api::types::{NodeClaim, NodePool};
-use karpenter_cluster::controllers::context::{annotation, is_already_exists, is_deleting, label, name_of};
+use karpenter_cluster::controllers::context::{is_already_exists, is_deleting, label, name_of};
 use karpenter_cluster::controllers::hash::fnv32a;
 use karpenter_cluster::reconcile::{Queue, Reconcile, Requeue};
 use karpenter_cluster::store::{Change, ObjectKey};
+use kube::Client;
 use kube::api::{Api, PostParams};
 
-use super::claim_of;
+use crate::annotations::ANNOTATION_ADOPTS;
 use crate::claims;
-use crate::context::Context;
-
-/// The provider id of an existing instance, for which the claim was created.
-pub const ANNOTATION_ADOPTS: &str = "compatibility.karpenter.sh/adopts";
-
-/// The provider id of the instance that a claim adopts instead of a launch.
-pub(crate) fn adopted_provider_id(claim: &NodeClaim) -> Option<&str> {
-    annotation(claim, ANNOTATION_ADOPTS).filter(|id| !id.is_empty())
-}
+use crate::stores::Stores;
 
 /// Labels that are not copied from the node to the claim.
 const NODE_ONLY_LABELS: [&str; 4] =
@@ -60,12 +53,13 @@ fn claim_for(node: &Node, pool: &NodePool) -> Option<NodeClaim> {
 
 /// The controller that adopts nodes.
 pub struct Adoption {
-    pub context: Context,
+    pub stores: Stores,
+    pub client: Client,
 }
 
 impl Adoption {
     pub fn watch(&self, queue: &Queue) {
-        let stores = &self.context.stores;
+        let stores = &self.stores;
         for node in stores.nodes.list() {
             queue.add(ObjectKey::of(&node.metadata));
         }
@@ -88,11 +82,11 @@ impl Adoption {
 
 impl Reconcile for Adoption {
     async fn reconcile(&self, key: &ObjectKey) -> kube::Result<Requeue> {
-        let Context { stores, client, .. } = &self.context;
+        let Self { stores, client } = self;
         let Some(node) = stores.nodes.get_key(key) else { return Ok(Requeue::No) };
         let pool = label(&*node, labels::PROVISIONER_NAME).and_then(|name| stores.node_pools.get("", name));
         let claim =
-            pool.and_then(|pool| claim_for(&node, &pool)).filter(|_| claim_of(stores, &node).is_none());
+            pool.and_then(|pool| claim_for(&node, &pool)).filter(|_| stores.claim_of_node(&node).is_none());
         let Some(claim) = claim.filter(|claim| stores.node_claims.get("", name_of(claim)).is_none()) else {
             return Ok(Requeue::No);
         };
@@ -109,6 +103,8 @@ impl Reconcile for Adoption {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::annotations::adopted_provider_id;
+    use karpenter_cluster::controllers::context::annotation;
     use serde_json::{Value, json};
 
     fn pool(labels: Value) -> NodePool {

@@ -12,10 +12,11 @@ use karpenter_cluster::controllers::context::{annotation, is_deleting, label, na
 use karpenter_cluster::reconcile::{Queue, Reconcile, Requeue};
 use karpenter_cluster::store::{Change, ObjectKey};
 use karpenter_state::pod::Pod;
+use kube::Client;
 use serde_json::json;
 
-use crate::context::Context;
-use crate::nomination::expects_pods;
+use crate::inputs::Reads;
+use crate::nominations::expects_pods;
 use crate::stores::BY_NODE;
 use crate::{pods, writes};
 
@@ -69,12 +70,13 @@ fn has_emptiness_ttl(pool: &NodePool) -> bool {
 
 /// The controller of the annotation.
 pub struct EmptinessTimestamps {
-    pub context: Context,
+    pub reads: Reads,
+    pub client: Client,
 }
 
 impl EmptinessTimestamps {
     pub fn watch(&self, queue: &Queue) {
-        let stores = &self.context.stores;
+        let stores = &self.reads.stores;
         for node in stores.nodes.list() {
             queue.add(ObjectKey::of(&node.metadata));
         }
@@ -108,17 +110,17 @@ impl EmptinessTimestamps {
 
 impl Reconcile for EmptinessTimestamps {
     async fn reconcile(&self, key: &ObjectKey) -> kube::Result<Requeue> {
-        let stores = &self.context.stores;
+        let stores = &self.reads.stores;
         let Some(node) = stores.nodes.get_key(key) else { return Ok(Requeue::No) };
         let pool = label(&*node, labels::NODEPOOL).and_then(|name| stores.node_pools.get("", name));
         if is_deleting(&*node) || !pool.is_some_and(|pool| has_emptiness_ttl(&pool)) {
             return Ok(Requeue::No);
         }
-        let now = self.context.clock.now();
+        let now = self.reads.clock.now();
         let name = name_of(&*node);
-        let claim = super::claim_of(stores, &node);
+        let claim = stores.claim_of_node(&node);
         let is_expected =
-            |name: &str| self.context.state.is_node_nominated(name, now) || expects_pods(&self.context, name);
+            |name: &str| self.reads.state.is_node_nominated(name, now) || expects_pods(&self.reads, name);
         let facts = Facts {
             is_initialized: label(&*node, labels::INITIALIZED) == Some("true"),
             is_nominated: is_expected(name)
@@ -133,7 +135,7 @@ impl Reconcile for EmptinessTimestamps {
             Step::Clear => None,
         };
         let patch = json!({"metadata": {"annotations": {labels::ANNOTATION_EMPTINESS_TIMESTAMP: value}}});
-        writes::merge(&self.context.client, &stores.nodes, &*node, patch).await?;
+        writes::merge(&self.client, &stores.nodes, &*node, patch).await?;
         Ok(Requeue::No)
     }
 }

@@ -9,10 +9,10 @@ use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
 
+use super::LogFormat;
 use super::fields::{FieldValue, Fields, of_pass};
 use super::pass::{Object, Pass};
 use crate::COMMIT;
-use crate::operator::options::LogFormat;
 
 /// The logger name of upstream.
 const LOGGER: &str = "controller";

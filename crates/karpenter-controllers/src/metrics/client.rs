@@ -15,12 +15,13 @@ use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, Opts, Registry, exp
 use tokio::time::Instant;
 use tower::{Layer, Service};
 
-use crate::operator::throttle::OnWait;
-
 /// The label `code` of a request without response.
 const NO_RESPONSE: &str = "<error>";
 /// Buckets of the wait for the rate limit, in seconds.
 const WAIT_BUCKETS: &[f64] = &[0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0];
+
+/// Called with the time that a request waited before it was sent, zero for most.
+pub type OnWait = Arc<dyn Fn(&Method, &Uri, Duration) + Send + Sync>;
 
 /// Created before the registry, because a client is needed to create the controllers. Clones share the series.
 #[derive(Debug, Clone)]

@@ -72,7 +72,7 @@ impl RegisteredMetrics {
 
 /// The metrics of one kind.
 #[derive(Clone)]
-pub(super) struct ConditionsOf {
+pub(crate) struct ConditionsOf {
     group: &'static str,
     kind: &'static str,
     prefix: String,
@@ -85,7 +85,7 @@ pub(super) struct ConditionsOf {
 }
 
 impl ConditionsOf {
-    pub(super) fn follow<K: Conditional>(&self, change: &Change<K>, now: Timestamp) {
+    pub(crate) fn follow<K: Conditional>(&self, change: &Change<K>, now: Timestamp) {
         let object = &**change.object();
         let more = self.labels_of(object);
         let of_kind = [self.group, self.kind];
@@ -177,23 +177,23 @@ fn write(text: &mut String, prefix: &str, more: &[&str], objects: &[ObjectSeries
 
 /// The condition metrics of all kinds.
 #[derive(Clone)]
-pub(super) struct ConditionMetrics {
-    pub(super) claims: ConditionsOf,
-    pub(super) pools: ConditionsOf,
-    pub(super) nodes: ConditionsOf,
-    pub(super) buffers: ConditionsOf,
+pub(crate) struct ConditionMetrics {
+    pub(crate) claims: ConditionsOf,
+    pub(crate) pools: ConditionsOf,
+    pub(crate) nodes: ConditionsOf,
+    pub(crate) buffers: ConditionsOf,
     /// One per node class kind of the provider, in its order.
-    pub(super) classes: Vec<ConditionsOf>,
+    pub(crate) classes: Vec<ConditionsOf>,
 }
 
 /// The objects whose conditions are published.
-pub(super) struct Objects<'a> {
-    pub(super) claims: &'a [Arc<NodeClaim>],
-    pub(super) pools: &'a [Arc<NodePool>],
-    pub(super) nodes: &'a [Arc<Node>],
-    pub(super) buffers: &'a [Arc<CapacityBuffer>],
+pub(crate) struct Objects<'a> {
+    pub(crate) claims: &'a [Arc<NodeClaim>],
+    pub(crate) pools: &'a [Arc<NodePool>],
+    pub(crate) nodes: &'a [Arc<Node>],
+    pub(crate) buffers: &'a [Arc<CapacityBuffer>],
     /// In the order of the provider's node class kinds.
-    pub(super) classes: &'a [Vec<Arc<DynamicObject>>],
+    pub(crate) classes: &'a [Vec<Arc<DynamicObject>>],
 }
 
 impl ConditionMetrics {
@@ -236,7 +236,7 @@ impl ConditionMetrics {
         }
     }
 
-    pub(super) fn write(&self, text: &mut String, objects: &Objects, now: Timestamp) {
+    pub(crate) fn write(&self, text: &mut String, objects: &Objects, now: Timestamp) {
         self.claims.write(text, objects.claims, now);
         self.pools.write(text, objects.pools, now);
         self.nodes.write(text, objects.nodes, now);

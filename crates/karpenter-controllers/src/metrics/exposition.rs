@@ -6,7 +6,7 @@
 use std::fmt::Write;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     Gauge,
     Summary,
 }
@@ -21,7 +21,7 @@ impl Kind {
 }
 
 /// A metric with its series. A metric without series is not written.
-pub(super) struct Family<'a> {
+pub(crate) struct Family<'a> {
     text: &'a mut String,
     name: &'a str,
     kind: Kind,
@@ -33,11 +33,11 @@ pub(super) struct Family<'a> {
 }
 
 impl<'a> Family<'a> {
-    pub(super) fn gauge(text: &'a mut String, name: &'a str, help: &'a str, labels: &'a [&'a str]) -> Self {
+    pub(crate) fn gauge(text: &'a mut String, name: &'a str, help: &'a str, labels: &'a [&'a str]) -> Self {
         Self::new(text, name, Kind::Gauge, help, labels)
     }
 
-    pub(super) fn summary(text: &'a mut String, name: &'a str, help: &'a str, labels: &'a [&'a str]) -> Self {
+    pub(crate) fn summary(text: &'a mut String, name: &'a str, help: &'a str, labels: &'a [&'a str]) -> Self {
         Self::new(text, name, Kind::Summary, help, labels)
     }
 
@@ -48,12 +48,12 @@ impl<'a> Family<'a> {
     }
 
     /// Adds a series with the label values, in the order of the labels.
-    pub(super) fn set<S: AsRef<str>>(&mut self, values: &[S], value: f64) {
+    pub(crate) fn set<S: AsRef<str>>(&mut self, values: &[S], value: f64) {
         self.sample("", values, None, value);
     }
 
     /// Adds a series with a suffix of the metric name, or with an additional label.
-    pub(super) fn sample<S: AsRef<str>>(
+    pub(crate) fn sample<S: AsRef<str>>(
         &mut self,
         suffix: &str,
         values: &[S],

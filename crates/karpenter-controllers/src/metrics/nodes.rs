@@ -15,11 +15,11 @@ use karpenter_state::pod::Pod;
 use super::exposition::Family;
 
 /// Amounts by resource, with the resource names of metrics.
-pub(super) type Amounts = BTreeMap<String, f64>;
+pub(crate) type Amounts = BTreeMap<String, f64>;
 
 /// The node labels that are labels of series: the well-known labels.
 #[derive(Debug, Clone)]
-pub(super) struct NodeLabels {
+pub(crate) struct NodeLabels {
     keys: Vec<String>,
     names: Vec<String>,
 }
@@ -27,7 +27,7 @@ pub(super) struct NodeLabels {
 impl NodeLabels {
     /// The label name is the part after the slash in snake case. Of keys with the same name the first one is used,
     /// because a series can have a label only once.
-    pub(super) fn new<'a>(well_known: impl IntoIterator<Item = &'a str>) -> Self {
+    pub(crate) fn new<'a>(well_known: impl IntoIterator<Item = &'a str>) -> Self {
         let mut found = Self { keys: Vec::new(), names: Vec::new() };
         for key in well_known {
             let Some((_, name)) = key.split_once('/') else { continue };
@@ -154,7 +154,7 @@ const GAUGES: [NodeGauge; 6] = [
 ];
 
 /// Writes the series of nodes. `pods_on` returns the pods of a node.
-pub(super) fn write(
+pub(crate) fn write(
     text: &mut String,
     labels: &NodeLabels,
     nodes: &[Arc<Node>],
@@ -204,13 +204,13 @@ fn parsed(amounts: Option<&BTreeMap<String, resource::Quantity>>) -> Amounts {
 }
 
 /// The amount of a resource in a metric: CPU in fractions of a core, all other resources in whole units.
-pub(super) fn value(resource: &str, amount: &Quantity) -> f64 {
+pub(crate) fn value(resource: &str, amount: &Quantity) -> f64 {
     let exact = amount.to_f64_lossy();
     if resource == "cpu" { exact } else { exact.ceil() }
 }
 
 /// A resource name in snake case: `ephemeral-storage` becomes `ephemeral_storage`.
-pub(super) fn snake(name: &str) -> String {
+pub(crate) fn snake(name: &str) -> String {
     name.to_lowercase().replace('-', "_")
 }
 

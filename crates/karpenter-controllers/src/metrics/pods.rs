@@ -121,14 +121,14 @@ impl PodMetrics {
     }
 
     /// Registers pods that existed before counting began and have not started.
-    pub(super) fn begin(&self, pods: &[Arc<Pod>]) {
+    pub(crate) fn begin(&self, pods: &[Arc<Pod>]) {
         let mut times = self.times();
         for pod in pods.iter().filter(|pod| pod.status.phase == Phase::Pending) {
             times.entry(uid_of(pod).to_owned()).or_default().was_seen_pending = true;
         }
     }
 
-    pub(super) fn count(&self, change: &Change<Pod>, now: Timestamp) {
+    pub(crate) fn count(&self, change: &Change<Pod>, now: Timestamp) {
         let mut times = self.times();
         let Change::Applied { old, new } = change else {
             times.remove(uid_of(change.object()));
@@ -167,12 +167,12 @@ impl PodMetrics {
         }
     }
 
-    pub(super) fn write_summaries(&self, text: &mut String, now: Timestamp) {
+    pub(crate) fn write_summaries(&self, text: &mut String, now: Timestamp) {
         self.startup.write(text, now);
     }
 
     /// Writes the series of single pods.
-    pub(super) fn write(&self, text: &mut String, pods: &[Arc<Pod>], nodes: &[Arc<Node>], now: Timestamp) {
+    pub(crate) fn write(&self, text: &mut String, pods: &[Arc<Pod>], nodes: &[Arc<Node>], now: Timestamp) {
         let nodes: BTreeMap<&str, &Node> = nodes.iter().map(|node| (name_of(&**node), &**node)).collect();
         let mut state =
             Family::gauge(text, "karpenter_pods_state", "State of a pod; always 1.", &STATE_LABELS);

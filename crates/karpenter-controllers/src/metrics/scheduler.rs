@@ -47,7 +47,7 @@ impl Plans {
         (plan.pods, plan.began, plan.zones) = (0, None, zones);
     }
 
-    pub(super) fn write(&self, text: &mut String, now: Timestamp) {
+    pub(crate) fn write(&self, text: &mut String, now: Timestamp) {
         let plans = self.plans();
         let by_plan = ["controller", "scheduling_id"];
         let name = "karpenter_scheduler_queue_depth";

@@ -30,7 +30,7 @@ pub struct SummaryVec {
 }
 
 impl SummaryVec {
-    pub(super) fn new(name: &'static str, help: &'static str, labels: &'static [&'static str]) -> Self {
+    pub(crate) fn new(name: &'static str, help: &'static str, labels: &'static [&'static str]) -> Self {
         Self { name, help, labels, series: Arc::default() }
     }
 
@@ -39,7 +39,7 @@ impl SummaryVec {
         self.series().entry(key).or_default().observe(seconds, now);
     }
 
-    pub(super) fn write(&self, text: &mut String, now: Timestamp) {
+    pub(crate) fn write(&self, text: &mut String, now: Timestamp) {
         let mut family = Family::summary(text, self.name, self.help, self.labels);
         for (values, summary) in &mut *self.series() {
             for ((_, label), value) in QUANTILES.iter().zip(summary.quantiles(now)) {

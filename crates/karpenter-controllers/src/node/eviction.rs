@@ -9,8 +9,7 @@
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -19,132 +18,22 @@ use karpenter_api::labels;
 use karpenter_cluster::clock::until;
 use karpenter_cluster::reconcile::{Queue, Reconcile, Requeue};
 use karpenter_cluster::store::ObjectKey;
-use karpenter_model::duration::parse_go_duration;
 use karpenter_state::pod::Pod;
+use kube::Client;
 use kube::api::{Api, DeleteParams, PostParams, Preconditions};
 use serde_json::{Value, json};
 
-use crate::context::Context;
 use crate::events::ObjectEvent;
+use crate::evictions::{
+    Entry, EvictionMode, EvictionQueue, annotation_event, grace_seconds, key_of, needs_deletion,
+};
+use crate::inputs::{Reads, Writes};
 use crate::pods::{self, DoNotDisrupt};
 
-const BACKOFF_MIN: Duration = Duration::from_millis(100);
-const BACKOFF_MAX: Duration = Duration::from_secs(10);
 /// How long the watch may take to show that an evicted pod is terminating.
 const SETTLE: Duration = Duration::from_secs(1);
 /// The message of the API server, with code 500, for a pod that two PodDisruptionBudgets select.
 const MULTIPLE_BUDGETS: &str = "more than one PodDisruptionBudget";
-
-/// How a pod is removed from its node.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum EvictionMode {
-    /// Evict the pod; retry for as long as it is protected.
-    Evict,
-    /// Evict the pod; if it still runs at this time, drop it from the queue.
-    EvictUntil(Timestamp),
-    /// Delete the pod early enough that it has terminated by this time.
-    DeleteBy(Timestamp),
-}
-
-impl EvictionMode {
-    /// The mode that removes the pod earlier. `EvictUntil`, which may leave the pod running, yields to any other mode.
-    fn earlier(self, other: Self) -> Self {
-        match (self, other) {
-            (Self::EvictUntil(one), Self::EvictUntil(two)) => Self::EvictUntil(one.min(two)),
-            (Self::EvictUntil(_), other) | (other, Self::EvictUntil(_)) => other,
-            (Self::DeleteBy(one), Self::DeleteBy(two)) => Self::DeleteBy(one.min(two)),
-            (Self::DeleteBy(by), Self::Evict) | (Self::Evict, Self::DeleteBy(by)) => Self::DeleteBy(by),
-            (Self::Evict, Self::Evict) => Self::Evict,
-        }
-    }
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Entry {
-    node: String,
-    mode: EvictionMode,
-    /// The disruption reason of the node, for the pod's event.
-    reason: String,
-    failures: u32,
-}
-
-/// The pods in the queue. Clones of the queue share them.
-#[derive(Debug, Clone, Default)]
-pub struct EvictionQueue {
-    entries: Arc<Mutex<BTreeMap<ObjectKey, Entry>>>,
-    queue: Arc<OnceLock<Queue>>,
-}
-
-impl EvictionQueue {
-    /// Adds a pod. If it is present, the earlier deadline counts.
-    pub fn add(&self, pod: &Pod, node: &str, mode: EvictionMode, reason: &str) {
-        let key = key_of(pod);
-        {
-            let mut entries = self.entries();
-            match entries.get_mut(&key) {
-                Some(entry) => {
-                    let sooner = entry.mode.clone().earlier(mode);
-                    if entry.mode == sooner {
-                        return;
-                    }
-                    entry.mode = sooner;
-                }
-                None => {
-                    let (node, reason) = (node.to_owned(), reason.to_owned());
-                    entries.insert(key.clone(), Entry { node, mode, reason, failures: 0 });
-                }
-            }
-        }
-        if let Some(queue) = self.queue.get() {
-            queue.add(key);
-        }
-    }
-
-    /// The number of pods that are not known to be terminating.
-    pub fn len(&self) -> usize {
-        self.entries().len()
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.entries().is_empty()
-    }
-
-    fn attach(&self, queue: &Queue) {
-        // This fails only for a second controller on the same queue; the first one serves it.
-        let _ = self.queue.set(queue.clone());
-        for key in self.entries().keys() {
-            queue.add(key.clone());
-        }
-    }
-
-    fn get(&self, key: &ObjectKey) -> Option<Entry> {
-        self.entries().get(key).cloned()
-    }
-
-    fn remove(&self, key: &ObjectKey) {
-        self.entries().remove(key);
-    }
-
-    fn failed(&self, key: &ObjectKey) -> Duration {
-        let mut entries = self.entries();
-        let Some(entry) = entries.get_mut(key) else { return BACKOFF_MIN };
-        entry.failures = entry.failures.saturating_add(1);
-        backoff(entry.failures)
-    }
-
-    fn entries(&self) -> MutexGuard<'_, BTreeMap<ObjectKey, Entry>> {
-        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-fn backoff(failures: u32) -> Duration {
-    BACKOFF_MIN.saturating_mul(1 << failures.saturating_sub(1).min(16)).min(BACKOFF_MAX)
-}
-
-/// Includes the uid, so that a new pod with the same name is not evicted.
-fn key_of(pod: &Pod) -> ObjectKey {
-    ObjectKey::new(pod.namespace(), format!("{}/{}", pod.name, pod.uid))
-}
 
 /// The next step for one entry.
 #[derive(Debug, Clone, PartialEq)]
@@ -187,29 +76,10 @@ pub fn decide(pod: Option<&Pod>, mode: &EvictionMode, now: Timestamp) -> Evictio
     }
 }
 
-/// Whether the pod must be deleted now to be gone by the deadline. It gets as much of its own grace period as the deadline
-/// allows; a pod without a grace period is not deleted early.
-pub fn needs_deletion(pod: &Pod, by: Timestamp, now: Timestamp) -> bool {
-    if pods::is_terminal(pod) {
-        return false;
-    }
-    if let Some(ends) = pod.deleted_at {
-        // The pod was already deleted with this grace period or a shorter one, so another deletion would change
-        // nothing.
-        let asked = i64::from(grace_seconds(by, now));
-        return ends > by && ends.as_second() > now.as_second() + asked;
-    }
-    let grace = pod.spec.termination_grace_period_seconds;
-    grace.is_some_and(|grace| now.as_second().saturating_add(grace) > by.as_second())
-}
-
-fn grace_seconds(by: Timestamp, now: Timestamp) -> u32 {
-    u32::try_from(until(now, by).as_secs()).unwrap_or(u32::MAX).max(1)
-}
-
 /// The controller of the eviction queue.
 pub struct Evictions {
-    pub context: Context,
+    pub reads: Reads,
+    pub writes: Writes,
     pub queue: EvictionQueue,
 }
 
@@ -219,18 +89,18 @@ impl Evictions {
     }
 
     fn node(&self, entry: &Entry) -> Option<Arc<Node>> {
-        self.context.stores.nodes.get("", &entry.node)
+        self.reads.stores.nodes.get("", &entry.node)
     }
 
     async fn evict(&self, key: &ObjectKey, entry: &Entry, pod: &Pod) -> Requeue {
-        let answer = post_eviction(&self.context, pod).await;
-        let metrics = &self.context.metrics;
+        let answer = post_eviction(&self.writes.client, pod).await;
+        let metrics = &self.writes.metrics;
         metrics.pods_eviction_requests.with_label_values(&[code_of(&answer).as_str()]).inc();
         match answer {
             Ok(()) => {
                 metrics.pods_drained.with_label_values(&[entry.reason.as_str()]).inc();
                 let message = format!("Evicted pod: {}", entry.reason);
-                self.context.recorder.publish(ObjectEvent::normal_of_pod(pod, "Evicted", message)).await;
+                self.writes.recorder.publish(ObjectEvent::normal_of_pod(pod, "Evicted", message)).await;
                 // The entry stays until the store shows the termination, so that the pod is not evicted twice.
                 Requeue::After(SETTLE)
             }
@@ -252,7 +122,7 @@ impl Evictions {
                     // This event is published in addition to the node controller's event with the number of pods.
                     let event =
                         ObjectEvent::warning(&*node, "FailedDraining", message).dedupe_by(key.to_string());
-                    self.context.recorder.publish(event).await;
+                    self.writes.recorder.publish(event).await;
                     Requeue::After(self.queue.failed(key))
                 }
                 Failure::Other => {
@@ -265,13 +135,13 @@ impl Evictions {
 
     /// Logs errors other than those of PodDisruptionBudgets and missing pods.
     fn log_failure(&self, what: &'static str, pod: &ObjectKey, error: &kube::Error) {
-        if self.context.log_throttle.is_due(what, pod, self.context.clock.now()) {
+        if self.writes.log_throttle.is_due(what, pod, self.reads.clock.now()) {
             tracing::error!(%pod, %error, "{what}");
         }
     }
 
     async fn delete(&self, key: &ObjectKey, entry: &Entry, pod: &Pod, grace_seconds: u32) -> Requeue {
-        let api = Api::<RawPod>::namespaced(self.context.client.clone(), pod.namespace());
+        let api = Api::<RawPod>::namespaced(self.writes.client.clone(), pod.namespace());
         let params = DeleteParams {
             grace_period_seconds: Some(grace_seconds),
             preconditions: Some(preconditions(pod)),
@@ -279,7 +149,7 @@ impl Evictions {
         };
         match api.delete(&pod.name, &params).await {
             Ok(_) => {
-                self.context.metrics.pods_drained.with_label_values(&[entry.reason.as_str()]).inc();
+                self.writes.metrics.pods_drained.with_label_values(&[entry.reason.as_str()]).inc();
                 let by = match entry.mode {
                     EvictionMode::DeleteBy(by) => by.to_string(),
                     EvictionMode::Evict | EvictionMode::EvictUntil(_) => String::new(),
@@ -291,7 +161,7 @@ impl Evictions {
                      the PDB of the pod and the do-not-disrupt annotation.",
                     own.unwrap_or_default()
                 );
-                self.context.recorder.publish(ObjectEvent::normal_of_pod(pod, "Disrupted", message)).await;
+                self.writes.recorder.publish(ObjectEvent::normal_of_pod(pod, "Disrupted", message)).await;
                 Requeue::After(SETTLE)
             }
             Err(error) => match failure_of(&error) {
@@ -309,45 +179,18 @@ impl Evictions {
 
     async fn publish_annotation_event(&self, pod: &Pod, now: Timestamp) {
         if let Some(event) = annotation_event(pod, now) {
-            self.context.recorder.publish(event).await;
+            self.writes.recorder.publish(event).await;
         }
     }
-}
-
-/// The event that says until when the do-not-disrupt annotation of a pod protects it, or that it is invalid.
-pub(crate) fn annotation_event(pod: &Pod, now: Timestamp) -> Option<ObjectEvent> {
-    let event = match pods::do_not_disrupt(pod, now) {
-        DoNotDisrupt::Absent | DoNotDisrupt::Always => return None,
-        DoNotDisrupt::Until(until) => {
-            let message = format!("The karpenter.sh/do-not-disrupt grace period will elapse at {until}");
-            ObjectEvent::normal_of_pod(pod, "DoNotDisruptUntil", message)
-        }
-        DoNotDisrupt::Elapsed => ObjectEvent::normal_of_pod(
-            pod,
-            "DoNotDisruptGracePeriodElapsed",
-            "The karpenter.sh/do-not-disrupt grace period has elapsed, pod is now disruptable",
-        ),
-        DoNotDisrupt::Invalid => {
-            let value = pod.annotation(labels::ANNOTATION_DO_NOT_DISRUPT).unwrap_or_default();
-            let error = match parse_go_duration(value) {
-                Ok(_) => format!("duration {value:?} must be positive"),
-                Err(error) => format!("failed to parse {value:?} as a duration: {error}"),
-            };
-            let message =
-                format!("Invalid karpenter.sh/do-not-disrupt annotation: {error}, ignoring annotation");
-            ObjectEvent::warning_of_pod(pod, "InvalidDoNotDisruptAnnotation", message)
-        }
-    };
-    Some(event)
 }
 
 impl Reconcile for Evictions {
     async fn reconcile(&self, key: &ObjectKey) -> kube::Result<Requeue> {
         let Some(entry) = self.queue.get(key) else { return Ok(Requeue::No) };
         let name = key.name.split('/').next().unwrap_or_default();
-        let pod = self.context.stores.pods.get(&key.namespace, name);
+        let pod = self.reads.stores.pods.get(&key.namespace, name);
         let pod = pod.filter(|pod| key_of(pod) == *key);
-        let now = self.context.clock.now();
+        let now = self.reads.clock.now();
         let attempt = decide(pod.as_deref(), &entry.mode, now);
         if let Some(pod) = pod.as_deref().filter(|_| !matches!(entry.mode, EvictionMode::DeleteBy(_))) {
             self.publish_annotation_event(pod, now).await;
@@ -384,8 +227,8 @@ fn preconditions(pod: &Pod) -> Preconditions {
     Preconditions { uid: Some(pod.uid.to_string()), resource_version: None }
 }
 
-async fn post_eviction(context: &Context, pod: &Pod) -> kube::Result<()> {
-    let api = Api::<RawPod>::namespaced(context.client.clone(), pod.namespace());
+async fn post_eviction(client: &Client, pod: &Pod) -> kube::Result<()> {
+    let api = Api::<RawPod>::namespaced(client.clone(), pod.namespace());
     // `Api::evict` of kube drops the delete options, because it spells their field differently.
     let eviction = json!({
         "apiVersion": "policy/v1",

@@ -10,25 +10,25 @@ use karpenter_cluster::reconcile::{Queue, Reconcile, Requeue};
 use karpenter_cluster::store::{Change, ObjectKey};
 use serde_json::json;
 
-use super::termination::claim_of;
-use crate::context::Context;
+use crate::inputs::{Reads, Writes};
 use crate::stores::BY_PROVIDER_ID;
 use crate::writes;
 
 pub struct NodeHydration {
-    pub context: Context,
+    pub reads: Reads,
+    pub writes: Writes,
 }
 
 impl NodeHydration {
     pub fn watch(&self, queue: &Queue) {
         let to = queue.clone();
-        self.context.stores.nodes.observe(move |change: &Change<Node>| {
+        self.reads.stores.nodes.observe(move |change: &Change<Node>| {
             if !change.is_deleted() {
                 to.add(ObjectKey::of(&change.object().metadata));
             }
         });
-        let (to, nodes) = (queue.clone(), self.context.stores.nodes.clone());
-        self.context.stores.node_claims.observe(move |change: &Change<NodeClaim>| {
+        let (to, nodes) = (queue.clone(), self.reads.stores.nodes.clone());
+        self.reads.stores.node_claims.observe(move |change: &Change<NodeClaim>| {
             let id = change.object().status.as_ref().and_then(|status| status.provider_id.as_deref());
             for node in id.map(|id| nodes.by(BY_PROVIDER_ID, id)).into_iter().flatten() {
                 to.add(ObjectKey::of(&node.metadata));
@@ -39,17 +39,17 @@ impl NodeHydration {
 
 impl Reconcile for NodeHydration {
     async fn reconcile(&self, key: &ObjectKey) -> kube::Result<Requeue> {
-        let stores = &self.context.stores;
+        let stores = &self.reads.stores;
         let Some(node) = stores.nodes.get_key(key) else { return Ok(Requeue::No) };
-        let Some(claim) = claim_of(stores, &node) else { return Ok(Requeue::No) };
+        let Some(claim) = stores.claim_of_node(&node) else { return Ok(Requeue::No) };
         let reference = &claim.spec.node_class_ref;
-        if !self.context.is_managed(reference) {
+        if !self.reads.is_managed(reference) {
             return Ok(Requeue::No);
         }
         let name = labels::node_class_label(&reference.group, &reference.kind);
         if label(&*node, &name) != Some(reference.name.as_str()) {
             let patch = json!({"metadata": {"labels": {name: reference.name}}});
-            writes::merge(&self.context.client, &stores.nodes, &*node, patch).await?;
+            writes::merge(&self.writes.client, &stores.nodes, &*node, patch).await?;
         }
         Ok(Requeue::No)
     }

@@ -16,18 +16,16 @@ use k8s_openapi::api::core::v1::{Node, NodeCondition};
 use karpenter_api::labels;
 use karpenter_api::types::NodeClaim;
 use karpenter_cloud::repair::CompiledPolicy;
-use karpenter_cloud::{RepairAction, RepairPolicy};
+use karpenter_cloud::{CloudProvider, RepairAction, RepairPolicy};
 use karpenter_cluster::clock::{until, whole_seconds};
 use karpenter_cluster::controllers::context::{annotation, is_deleting, label, name_of};
 use karpenter_cluster::reconcile::{Queue, Reconcile, Requeue};
 use karpenter_cluster::store::{Change, ObjectKey};
+use karpenter_state::claim::termination_mode;
 use serde_json::json;
 
-use super::termination::claim_of;
-use crate::context::Context;
 use crate::events::ObjectEvent;
-use crate::nodeclaim::termination_mode;
-use crate::pods;
+use crate::inputs::{Reads, Writes};
 use crate::stores::BY_POOL;
 use crate::writes;
 
@@ -37,7 +35,8 @@ const BLOCKED_EVENT_INTERVAL: Duration = Duration::from_secs(15 * 60);
 const UNHEALTHY_PERCENT_MAX: usize = 20;
 
 pub struct LegacyRepair {
-    context: Context,
+    reads: Reads,
+    writes: Writes,
     policies: Vec<CompiledPolicy>,
 }
 
@@ -52,14 +51,14 @@ enum Step {
 
 impl LegacyRepair {
     /// Policies with an invalid expression are skipped and logged.
-    pub fn new(context: Context) -> Self {
-        let policies = compile(context.cloud.repair_policies());
-        Self { context, policies }
+    pub fn new(reads: Reads, writes: Writes, cloud: &dyn CloudProvider) -> Self {
+        let policies = compile(cloud.repair_policies());
+        Self { reads, writes, policies }
     }
 
     pub fn watch(&self, queue: &Queue) {
         let to = queue.clone();
-        self.context.stores.nodes.observe(move |change: &Change<Node>| {
+        self.reads.stores.nodes.observe(move |change: &Change<Node>| {
             let Change::Applied { old, new } = change else { return };
             let conditions = |node: &Node| -> Vec<(String, String, Option<Timestamp>)> {
                 let conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
@@ -80,7 +79,8 @@ impl LegacyRepair {
         claim: &Arc<NodeClaim>,
         condition_type: &str,
     ) -> kube::Result<Requeue> {
-        let Context { client, stores, clock, metrics, .. } = &self.context;
+        let Reads { stores, clock, .. } = &self.reads;
+        let Writes { client, metrics, .. } = &self.writes;
         let now = clock.now();
         let key = labels::ANNOTATION_TERMINATION_TIMESTAMP;
         let present = annotation(&**claim, key).and_then(|text| text.parse::<Timestamp>().ok());
@@ -107,7 +107,7 @@ impl LegacyRepair {
         let mode = termination_mode(&claim);
         let series = ["unhealthy", pool, capacity_type, "", mode];
         metrics.nodeclaims_disrupted.with_label_values(&series).inc();
-        let pods = pods::reschedulable_on(stores, name_of(node));
+        let pods = stores.reschedulable_pods_on(name_of(node));
         metrics.disruption.pods_initiated.with_label_values(&series).inc_by(pods as u64);
         let image = claim.status.as_ref().and_then(|status| status.image_id.as_deref()).unwrap_or_default();
         let series =
@@ -119,10 +119,10 @@ impl LegacyRepair {
 
 impl Reconcile for LegacyRepair {
     async fn reconcile(&self, key: &ObjectKey) -> kube::Result<Requeue> {
-        let stores = &self.context.stores;
+        let stores = &self.reads.stores;
         let Some(node) = stores.nodes.get_key(key) else { return Ok(Requeue::No) };
-        let claim = claim_of(stores, &node);
-        let Some(claim) = claim.filter(|claim| self.context.is_managed(&claim.spec.node_class_ref)) else {
+        let claim = stores.claim_of_node(&node);
+        let Some(claim) = claim.filter(|claim| self.reads.is_managed(&claim.spec.node_class_ref)) else {
             return Ok(Requeue::No);
         };
         let pool = label(&*claim, labels::NODEPOOL);
@@ -130,7 +130,7 @@ impl Reconcile for LegacyRepair {
             Some(pool) => stores.nodes.by(BY_POOL, pool),
             None => stores.nodes.list(),
         };
-        match decide(&self.policies, &node, &pool_nodes, self.context.clock.now()) {
+        match decide(&self.policies, &node, &pool_nodes, self.reads.clock.now()) {
             Step::Nothing => Ok(Requeue::No),
             Step::Wait(wait) => Ok(Requeue::After(wait)),
             Step::Blocked => {
@@ -139,7 +139,7 @@ impl Reconcile for LegacyRepair {
                     None => "more then 20% nodes are unhealthy in the cluster",
                 };
                 let event = ObjectEvent::warning(&*node, "NodeRepairBlocked", message);
-                self.context.recorder.publish(event.repeat_after(BLOCKED_EVENT_INTERVAL)).await;
+                self.writes.recorder.publish(event.repeat_after(BLOCKED_EVENT_INTERVAL)).await;
                 Ok(Requeue::After(BLOCKED_RECHECK))
             }
             Step::Terminate { condition_type } => self.terminate(&node, &claim, &condition_type).await,

@@ -18,18 +18,19 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use karpenter_api::labels;
 use karpenter_api::types::NodeClaim;
+use karpenter_cloud::CloudProvider;
 use karpenter_cluster::controllers::context::{annotation, is_deleting, label, name_of};
 use karpenter_cluster::reconcile::{Queue, Reconcile, Requeue};
 use karpenter_cluster::store::{Change, ObjectKey};
 use karpenter_state::pod::Pod;
 
-use super::eviction::EvictionQueue;
-use crate::context::Context;
-use crate::nodeclaim::is_node_ready;
+use crate::evictions::EvictionQueue;
+use crate::inputs::{Reads, Writes};
 use crate::stores::{BY_ATTACHED_NODE, BY_NODE, BY_PROVIDER_ID, Stores};
 use crate::{pods, writes};
 
-pub use decide::{Attachment, Drain, Facts, MIN_DRAIN_TIME, Step, decide, decide_drain};
+pub use decide::{Attachment, Facts, Step, decide};
+use karpenter_state::node::is_node_ready;
 
 /// The interval of reconciles while a node waits for its pods or volumes.
 pub const DRAIN_POLL: Duration = Duration::from_secs(1);
@@ -38,13 +39,15 @@ pub const INSTANCE_POLL: Duration = Duration::from_secs(5);
 
 /// The controller of deleted nodes.
 pub struct NodeTermination {
-    pub context: Context,
+    pub reads: Reads,
+    pub writes: Writes,
+    pub cloud: Arc<dyn CloudProvider>,
     pub evictions: EvictionQueue,
 }
 
 impl NodeTermination {
     pub fn watch(&self, queue: &Queue) {
-        let stores = &self.context.stores;
+        let stores = &self.reads.stores;
         let to = queue.clone();
         stores.nodes.observe(move |change: &Change<Node>| {
             if !change.is_deleted() && is_deleting(&**change.object()) {
@@ -76,13 +79,13 @@ impl NodeTermination {
     }
 
     fn is_managed(&self, node: &Node) -> bool {
-        let kinds = self.context.cloud.node_class_kinds();
+        let kinds = self.cloud.node_class_kinds();
         kinds.iter().any(|kind| label(node, &labels::node_class_label(kind.group, kind.kind)).is_some())
     }
 
     fn observe(&self, node: Arc<Node>, claim: Option<Arc<NodeClaim>>, by: Option<Timestamp>) -> Facts {
-        let stores = &self.context.stores;
-        let now = self.context.clock.now();
+        let stores = &self.reads.stores;
+        let now = self.reads.clock.now();
         let name = name_of(&*node).to_owned();
         let pods = stores.pods.by(BY_NODE, &name);
         // On nodes of the v1alpha5 API, pods that tolerate a cordoned node are not drained.
@@ -111,7 +114,7 @@ impl NodeTermination {
     async fn is_instance_gone(&self, node: &Node) -> kube::Result<bool> {
         let provider_id = node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref());
         let Some(provider_id) = provider_id.filter(|_| !is_node_ready(node)) else { return Ok(false) };
-        match self.context.cloud.get(provider_id).await {
+        match self.cloud.get(provider_id).await {
             Ok(_) => Ok(false),
             Err(error) if error.is_not_found() => Ok(true),
             Err(error) => Err(act::cloud_failure(error)),
@@ -121,20 +124,20 @@ impl NodeTermination {
 
 impl Reconcile for NodeTermination {
     async fn reconcile(&self, key: &ObjectKey) -> kube::Result<Requeue> {
-        let stores = &self.context.stores;
+        let stores = &self.reads.stores;
         let Some(node) = stores.nodes.get_key(key) else { return Ok(Requeue::No) };
         if !is_deleting(&*node) || !has_finalizer(&node) || !self.is_managed(&node) {
             return Ok(Requeue::No);
         }
-        let claim = claim_of(stores, &node);
+        let claim = stores.claim_of_node(&node);
         if let Some(claim) = claim.as_ref().filter(|claim| !is_deleting(&***claim)) {
-            writes::delete(&self.context.client, &stores.node_claims, &**claim).await?;
+            writes::delete(&self.writes.client, &stores.node_claims, &**claim).await?;
         }
         if self.is_instance_gone(&node).await? {
             return self.remove_finalizer(&node, claim.as_deref()).await;
         }
         // The claim is read again, because the deletion may have changed it.
-        let claim = claim_of(stores, &node);
+        let claim = stores.claim_of_node(&node);
         let by = match claim.as_deref().map(termination_time) {
             Some(time) => time?,
             None => None,
@@ -142,7 +145,7 @@ impl Reconcile for NodeTermination {
         let node = self.taint(&node, claim.as_deref(), by).await?;
         let Some(node) = node else { return Ok(Requeue::No) };
         let facts = self.observe(node, claim, by);
-        let step = decide(&facts, self.context.clock.now());
+        let step = decide(&facts, self.reads.clock.now());
         self.act(&facts, step).await
     }
 }
@@ -157,13 +160,6 @@ fn changes_termination(change: &Change<NodeClaim>) -> bool {
         }
         Change::Applied { old: None, .. } | Change::Deleted { .. } => true,
     }
-}
-
-/// The claim of a node. `None` if there is none, or if several have its provider id.
-pub(crate) fn claim_of(stores: &Stores, node: &Node) -> Option<Arc<NodeClaim>> {
-    let id = node.spec.as_ref()?.provider_id.as_deref().filter(|id| !id.is_empty())?;
-    let mut claims = stores.node_claims.by(BY_PROVIDER_ID, id);
-    claims.pop().filter(|_| claims.is_empty())
 }
 
 fn has_finalizer(node: &Node) -> bool {

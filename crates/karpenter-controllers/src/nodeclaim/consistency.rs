@@ -12,12 +12,10 @@ use karpenter_cluster::controllers::context::{is_conflict, is_deleting, uid_of};
 use karpenter_cluster::reconcile::{Queue, Reconcile, Requeue};
 use karpenter_cluster::store::ObjectKey;
 use karpenter_model::quantity::Quantity;
+use karpenter_state::claim::{CONSISTENT_STATE_FOUND, INITIALIZED, change_conditions, is_true};
 
-use super::{
-    CONSISTENT_STATE_FOUND, INITIALIZED, change_conditions, is_true, managed_claim, nodes_of, watch_claims,
-};
-use crate::context::Context;
 use crate::events::ObjectEvent;
+use crate::inputs::{Reads, Writes};
 use crate::recent::RecentSet;
 use crate::writes;
 
@@ -49,18 +47,19 @@ fn issues(claim: &NodeClaim, node: &Node) -> Vec<String> {
 }
 
 pub struct ConsistencyController {
-    pub context: Context,
+    pub reads: Reads,
+    pub writes: Writes,
     /// When each claim was last checked, by uid.
     checked: RecentSet,
 }
 
 impl ConsistencyController {
-    pub fn new(context: Context) -> Self {
-        Self { context, checked: RecentSet::within(PERIOD) }
+    pub fn new(reads: Reads, writes: Writes) -> Self {
+        Self { reads, writes, checked: RecentSet::within(PERIOD) }
     }
 
     pub fn watch(&self, queue: &Queue) {
-        watch_claims(&self.context, queue);
+        self.reads.stores.enqueue_claims(queue);
     }
 
     /// The time until the next check of the claim. `None`: check it now, and again after [`PERIOD`].
@@ -75,13 +74,13 @@ impl ConsistencyController {
 
 impl Reconcile for ConsistencyController {
     async fn reconcile(&self, key: &ObjectKey) -> kube::Result<Requeue> {
-        let Some(claim) = managed_claim(&self.context, key) else { return Ok(Requeue::No) };
+        let Some(claim) = self.reads.managed_claim(key) else { return Ok(Requeue::No) };
         if is_deleting(&*claim) || !is_true(&claim, INITIALIZED) {
             return Ok(Requeue::No);
         }
         // The lifecycle controller reports claims with several nodes.
-        let [node] = &nodes_of(&self.context, &claim)[..] else { return Ok(Requeue::After(PERIOD)) };
-        let now = self.context.clock.now();
+        let [node] = &self.reads.stores.nodes_of(&claim)[..] else { return Ok(Requeue::After(PERIOD)) };
+        let now = self.reads.clock.now();
         if let Some(wait) = self.wait(&claim, now) {
             return Ok(Requeue::After(wait));
         }
@@ -89,7 +88,7 @@ impl Reconcile for ConsistencyController {
         for issue in &issues {
             tracing::info!(issue, "failed consistency check");
             let event = ObjectEvent::warning(&*claim, "FailedConsistencyCheck", issue.clone());
-            self.context.recorder.publish(event.dedupe_by(issue)).await;
+            self.writes.recorder.publish(event.dedupe_by(issue)).await;
         }
         let mut wanted = (*claim).clone();
         change_conditions(&mut wanted, now, |set| {
@@ -99,7 +98,8 @@ impl Reconcile for ConsistencyController {
                 set.set_true(CONSISTENT_STATE_FOUND);
             }
         });
-        let Context { client, stores, .. } = &self.context;
+        let Reads { stores, .. } = &self.reads;
+        let Writes { client, .. } = &self.writes;
         let written =
             writes::status_unchanged(client, &stores.node_claims, &*claim, &claim.status, &wanted.status);
         match written.await {

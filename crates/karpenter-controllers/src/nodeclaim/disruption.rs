@@ -14,15 +14,15 @@ use std::time::Duration;
 use jiff::Timestamp;
 use karpenter_api::labels;
 use karpenter_api::types::{NodeClaim, NodePool};
-use karpenter_cloud::CloudError;
+use karpenter_cloud::{CloudError, CloudProvider};
 use karpenter_cluster::clock::since;
 use karpenter_cluster::controllers::context::{is_deleting, label, name_of, uid_of};
 use karpenter_cluster::reconcile::{Queue, Reconcile, Requeue};
 use karpenter_cluster::store::{Change, ObjectKey};
+use karpenter_state::claim::{LAUNCHED, change_conditions, is_true};
 
 use self::consolidatable::Consolidatable;
-use super::{LAUNCHED, change_conditions, is_true, managed_claim, watch_claims};
-use crate::context::Context;
+use crate::inputs::{Reads, Writes};
 use crate::recent::RecentSet;
 use crate::stores::BY_POOL;
 use crate::writes;
@@ -38,19 +38,21 @@ const TYPE_CHECK_AGE: Duration = Duration::from_secs(60 * 60);
 const TYPE_CHECK_PERIOD: Duration = Duration::from_secs(30 * 60);
 
 pub struct DisruptionConditions {
-    pub context: Context,
+    pub reads: Reads,
+    pub writes: Writes,
+    pub cloud: Arc<dyn CloudProvider>,
     /// When the instance type of a claim was last found in the catalog, by uid.
     types_checked: RecentSet,
 }
 
 impl DisruptionConditions {
-    pub fn new(context: Context) -> Self {
-        Self { context, types_checked: RecentSet::within(TYPE_CHECK_PERIOD) }
+    pub fn new(reads: Reads, writes: Writes, cloud: Arc<dyn CloudProvider>) -> Self {
+        Self { reads, writes, cloud, types_checked: RecentSet::within(TYPE_CHECK_PERIOD) }
     }
 
     pub fn watch(&self, queue: &Queue) {
-        watch_claims(&self.context, queue);
-        let stores = &self.context.stores;
+        self.reads.stores.enqueue_claims(queue);
+        let stores = &self.reads.stores;
         let (to, claims) = (queue.clone(), stores.node_claims.clone());
         stores.node_pools.observe(move |change: &Change<NodePool>| {
             // The status of a NodePool changes with every node and does not matter here.
@@ -81,15 +83,15 @@ impl DisruptionConditions {
         if let Some(reason) = drift::from_pool(claim, pool) {
             return Ok(Some(reason.to_owned()));
         }
-        let now = self.context.clock.now();
+        let now = self.reads.clock.now();
         if self.is_type_check_due(claim, now) {
-            let types = self.context.cloud.instance_types(pool).await?;
-            if !drift::is_offered(claim, &types, &self.context.cloud.well_known_labels()) {
+            let types = self.cloud.instance_types(pool).await?;
+            if !drift::is_offered(claim, &types, &self.cloud.well_known_labels()) {
                 return Ok(Some(drift::INSTANCE_TYPE_NOT_FOUND.to_owned()));
             }
             self.types_checked.record(uid_of(claim), now);
         }
-        self.context.cloud.drift_reason(claim).await
+        self.cloud.drift_reason(claim).await
     }
 
     fn is_type_check_due(&self, claim: &NodeClaim, now: Timestamp) -> bool {
@@ -99,7 +101,7 @@ impl DisruptionConditions {
     }
 
     async fn set_drifted(&self, claim: &mut NodeClaim, pool: &NodePool) -> Requeue {
-        let now = self.context.clock.now();
+        let now = self.reads.clock.now();
         if !is_true(claim, LAUNCHED) {
             clear(claim, DRIFTED, now);
             return Requeue::No;
@@ -116,7 +118,7 @@ impl DisruptionConditions {
             // Without an instance, garbage collection deletes the claim.
             Err(CloudError::NotFound { .. }) => Requeue::No,
             Err(error) => {
-                if self.context.log_throttle.is_due("checking drift", name_of(pool), now) {
+                if self.writes.log_throttle.is_due("checking drift", name_of(pool), now) {
                     tracing::error!(nodepool = name_of(pool), %error, "failed checking drift");
                 }
                 Requeue::After(RETRY)
@@ -126,7 +128,7 @@ impl DisruptionConditions {
 }
 
 fn clear(claim: &mut NodeClaim, kind: &str, now: Timestamp) {
-    if super::condition(claim, kind).is_some() {
+    if karpenter_state::claim::condition(claim, kind).is_some() {
         let _ = change_conditions(claim, now, |set| set.clear(kind));
     }
 }
@@ -150,10 +152,11 @@ fn set_consolidatable(claim: &mut NodeClaim, pool: &NodePool, now: Timestamp) ->
 
 impl Reconcile for DisruptionConditions {
     async fn reconcile(&self, key: &ObjectKey) -> kube::Result<Requeue> {
-        let Some(claim) = managed_claim(&self.context, key).filter(|claim| !is_deleting(&**claim)) else {
+        let Some(claim) = self.reads.managed_claim(key).filter(|claim| !is_deleting(&**claim)) else {
             return Ok(Requeue::No);
         };
-        let Context { client, stores, clock, .. } = &self.context;
+        let Reads { stores, clock, .. } = &self.reads;
+        let Writes { client, .. } = &self.writes;
         let pool: Option<Arc<NodePool>> =
             label(&*claim, labels::NODEPOOL).and_then(|name| stores.node_pools.get("", name));
         let Some(pool) = pool else { return Ok(Requeue::No) };

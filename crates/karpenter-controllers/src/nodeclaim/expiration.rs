@@ -11,9 +11,8 @@ use karpenter_cluster::controllers::context::is_deleting;
 use karpenter_cluster::reconcile::{Queue, Reconcile, Requeue};
 use karpenter_cluster::store::ObjectKey;
 
-use super::hooks::{DeletionCause, Hooks, LifecycleOutcome};
-use super::{managed_claim, watch_claims};
-use crate::context::Context;
+use crate::claims::hooks::{DeletionCause, Hooks, LifecycleOutcome};
+use crate::inputs::{Reads, Writes};
 use crate::writes;
 
 #[derive(Debug, PartialEq, Eq)]
@@ -39,24 +38,25 @@ fn decide(claim: &NodeClaim, now: Timestamp) -> Expiration {
 }
 
 pub struct ExpirationController {
-    pub context: Context,
+    pub reads: Reads,
+    pub writes: Writes,
     pub hooks: Hooks,
 }
 
 impl ExpirationController {
     pub fn watch(&self, queue: &Queue) {
-        watch_claims(&self.context, queue);
+        self.reads.stores.enqueue_claims(queue);
     }
 }
 
 impl Reconcile for ExpirationController {
     async fn reconcile(&self, key: &ObjectKey) -> kube::Result<Requeue> {
-        let Some(claim) = managed_claim(&self.context, key) else { return Ok(Requeue::No) };
-        match decide(&claim, self.context.clock.now()) {
+        let Some(claim) = self.reads.managed_claim(key) else { return Ok(Requeue::No) };
+        match decide(&claim, self.reads.clock.now()) {
             Expiration::Never => Ok(Requeue::No),
             Expiration::After(wait) => Ok(Requeue::After(wait)),
             Expiration::Now => {
-                writes::delete(&self.context.client, &self.context.stores.node_claims, &*claim).await?;
+                writes::delete(&self.writes.client, &self.reads.stores.node_claims, &*claim).await?;
                 self.hooks.report(&claim, LifecycleOutcome::Deleted(DeletionCause::Expired));
                 Ok(Requeue::No)
             }

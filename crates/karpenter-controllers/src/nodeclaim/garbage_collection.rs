@@ -12,15 +12,16 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use karpenter_api::types::NodeClaim;
-use karpenter_cloud::Instance;
+use karpenter_cloud::{CloudProvider, Instance};
 use karpenter_cluster::clock::since;
 use karpenter_cluster::controllers::context::{is_deleting, name_of};
 use karpenter_cluster::reconcile::{Queue, Reconcile, Requeue};
 use karpenter_cluster::store::ObjectKey;
+use karpenter_state::claim::{REGISTERED, is_true, provider_id};
+use karpenter_state::node::is_node_ready;
 
-use super::hooks::{DeletionCause, Hooks, LifecycleOutcome};
-use super::{REGISTERED, is_node_ready, is_true, nodes_of, provider_id};
-use crate::context::Context;
+use crate::claims::hooks::{DeletionCause, Hooks, LifecycleOutcome};
+use crate::inputs::{Reads, Writes};
 use crate::writes;
 
 const PERIOD: Duration = Duration::from_secs(2 * 60);
@@ -71,14 +72,16 @@ fn decide(claims: &[ClaimFacts], instances: &[Instance], suspects: &BTreeSet<Str
 }
 
 pub struct GarbageCollection {
-    pub context: Context,
+    pub reads: Reads,
+    pub writes: Writes,
+    pub cloud: Arc<dyn CloudProvider>,
     pub hooks: Hooks,
     suspects: Mutex<BTreeSet<String>>,
 }
 
 impl GarbageCollection {
-    pub fn new(context: Context, hooks: Hooks) -> Self {
-        Self { context, hooks, suspects: Mutex::default() }
+    pub fn new(reads: Reads, writes: Writes, cloud: Arc<dyn CloudProvider>, hooks: Hooks) -> Self {
+        Self { reads, writes, cloud, hooks, suspects: Mutex::default() }
     }
 
     pub fn watch(&self, queue: &Queue) {
@@ -86,7 +89,7 @@ impl GarbageCollection {
     }
 
     fn facts(&self, claim: &NodeClaim, now: Timestamp) -> ClaimFacts {
-        let nodes = nodes_of(&self.context, claim);
+        let nodes = self.reads.stores.nodes_of(claim);
         let created = claim.metadata.creation_timestamp.as_ref();
         ClaimFacts {
             is_new: created.is_none_or(|created| since(now, created.0) < LAUNCHES_WITHIN),
@@ -100,7 +103,9 @@ impl GarbageCollection {
 
 impl Reconcile for GarbageCollection {
     async fn reconcile(&self, _: &ObjectKey) -> kube::Result<Requeue> {
-        let Context { client, stores, cloud, clock, log_throttle, .. } = &self.context;
+        let Reads { stores, clock, .. } = &self.reads;
+        let Writes { client, log_throttle, .. } = &self.writes;
+        let cloud = &self.cloud;
         // Instances are listed before claims, so that the claim of every listed instance is in the list of claims.
         let instances = match cloud.list().await {
             Ok(instances) => instances,
@@ -115,7 +120,7 @@ impl Reconcile for GarbageCollection {
             .node_claims
             .list()
             .into_iter()
-            .filter(|claim| self.context.is_managed(&claim.spec.node_class_ref))
+            .filter(|claim| self.reads.is_managed(&claim.spec.node_class_ref))
             .collect();
         let now = clock.now();
         let facts: Vec<ClaimFacts> = claims.iter().map(|claim| self.facts(claim, now)).collect();

@@ -9,8 +9,7 @@ use karpenter_cluster::reconcile::{Queue, Reconcile, Requeue};
 use karpenter_cluster::store::ObjectKey;
 use serde_json::{Value, json};
 
-use super::{managed_claim, watch_claims};
-use crate::context::Context;
+use crate::inputs::{Reads, Writes};
 use crate::writes;
 
 fn decide(claim: &NodeClaim) -> Option<Value> {
@@ -21,20 +20,21 @@ fn decide(claim: &NodeClaim) -> Option<Value> {
 }
 
 pub struct HydrationController {
-    pub context: Context,
+    pub reads: Reads,
+    pub writes: Writes,
 }
 
 impl HydrationController {
     pub fn watch(&self, queue: &Queue) {
-        watch_claims(&self.context, queue);
+        self.reads.stores.enqueue_claims(queue);
     }
 }
 
 impl Reconcile for HydrationController {
     async fn reconcile(&self, key: &ObjectKey) -> kube::Result<Requeue> {
-        let Some(claim) = managed_claim(&self.context, key) else { return Ok(Requeue::No) };
+        let Some(claim) = self.reads.managed_claim(key) else { return Ok(Requeue::No) };
         if let Some(patch) = decide(&claim) {
-            writes::merge(&self.context.client, &self.context.stores.node_claims, &*claim, patch).await?;
+            writes::merge(&self.writes.client, &self.reads.stores.node_claims, &*claim, patch).await?;
         }
         Ok(Requeue::No)
     }

@@ -22,30 +22,29 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use karpenter_api::labels::{self, FINALIZER_TERMINATION};
 use karpenter_api::types::NodeClaim;
-use karpenter_cloud::{HookAnswer, Instance};
+use karpenter_cloud::{CloudProvider, HookAnswer, Instance};
 use karpenter_cluster::clock::until;
 use karpenter_cluster::controllers::context::{difference, is_conflict, is_deleting, name_of, uid_of};
 use karpenter_cluster::reconcile::{Queue, Reconcile, Requeue};
 use karpenter_cluster::store::{Change, ObjectKey};
+use karpenter_state::claim::{
+    INITIALIZED, INSTANCE_TERMINATING, LAUNCHED, REGISTERED, change_conditions, is_true, provider_id,
+};
+use karpenter_state::node::is_node_ready;
 use karpenter_state::pod::Pod;
 use serde_json::json;
 
 use self::finalize::{Finalize, RETRY_TERMINATION};
 use self::initialization::Initialization;
-pub(crate) use self::initialization::has_all_resources;
 use self::launch::LaunchOutcome;
 use self::liveness::Liveness;
 use self::registration::Registration;
-use super::hooks::{DeletionCause, Hooks, LifecycleOutcome};
-use super::{
-    INITIALIZED, INSTANCE_TERMINATING, LAUNCHED, REGISTERED, change_conditions, is_node_ready, is_true,
-    managed_claim, nodes_of, provider_id, watch_claims,
-};
-use crate::context::Context;
+use crate::annotations::adopted_provider_id;
+use crate::claims::hooks::{DeletionCause, Hooks, LifecycleOutcome};
 use crate::events::ObjectEvent;
-use crate::legacy::adoption::adopted_provider_id;
-use crate::nodepool::registration_health::RegistrationHealth;
+use crate::inputs::{Reads, Writes};
 use crate::pods;
+use crate::registration_health::RegistrationHealth;
 use crate::stores::BY_PROVIDER_ID;
 use crate::writes;
 
@@ -55,7 +54,9 @@ const PODS_NOTIFIED_MAX: usize = 10;
 const HOOK_RETRY: Duration = Duration::from_secs(1);
 
 pub struct Lifecycle {
-    pub context: Context,
+    pub reads: Reads,
+    pub writes: Writes,
+    pub cloud: Arc<dyn CloudProvider>,
     pub hooks: Hooks,
     pub registration_health: RegistrationHealth,
     launches: Mutex<BTreeMap<String, LaunchAttempt>>,
@@ -87,16 +88,22 @@ enum RegistrationStep {
 }
 
 impl Lifecycle {
-    pub fn new(context: Context, hooks: Hooks, registration_health: RegistrationHealth) -> Self {
-        Self { context, hooks, registration_health, launches: Mutex::default() }
+    pub fn new(
+        reads: Reads,
+        writes: Writes,
+        cloud: Arc<dyn CloudProvider>,
+        hooks: Hooks,
+        registration_health: RegistrationHealth,
+    ) -> Self {
+        Self { reads, writes, cloud, hooks, registration_health, launches: Mutex::default() }
     }
 
     pub fn watch(&self, queue: &Queue) {
-        watch_claims(&self.context, queue);
+        self.reads.stores.enqueue_claims(queue);
         (self.hooks.set_queue)(queue);
         // Changes of a node matter until its claim is initialized, and while its claim is terminating.
-        let (to, claims) = (queue.clone(), self.context.stores.node_claims.clone());
-        self.context.stores.nodes.observe(move |change: &Change<Node>| {
+        let (to, claims) = (queue.clone(), self.reads.stores.node_claims.clone());
+        self.reads.stores.nodes.observe(move |change: &Change<Node>| {
             let id = change.object().spec.as_ref().and_then(|spec| spec.provider_id.as_deref());
             for claim in id.map(|id| claims.by(BY_PROVIDER_ID, id)).unwrap_or_default() {
                 if is_deleting(&*claim) || !is_true(&claim, INITIALIZED) {
@@ -136,13 +143,16 @@ impl Lifecycle {
             // The node appeared in time; the registration timeout does not apply while the gate holds it.
             RegistrationStep::Held => Liveness::Alive,
             RegistrationStep::Registered | RegistrationStep::Unchanged => {
-                liveness::decide(&working, self.context.clock.now())
+                liveness::decide(&working, self.reads.clock.now())
             }
         };
         let Some(stored) = self.persist(stored, &working).await? else { return Ok(Requeue::No) };
         if step == RegistrationStep::Registered {
             self.hooks.report(&stored, LifecycleOutcome::Registered);
-            self.registration_health.record_success(&self.context, &stored).await.or_else(unless_conflict)?;
+            self.registration_health
+                .record_success(&self.reads, &self.writes, &stored)
+                .await
+                .or_else(unless_conflict)?;
         }
         if initialized {
             self.hooks.report(&stored, LifecycleOutcome::Initialized);
@@ -152,7 +162,7 @@ impl Lifecycle {
             Liveness::CheckAfter(wait) => Ok(requeue.earlier(Requeue::After(wait))),
             Liveness::TimedOut(cause) => {
                 self.registration_health
-                    .record_failure(&self.context, &stored)
+                    .record_failure(&self.reads, &self.writes, &stored)
                     .await
                     .or_else(unless_conflict)?;
                 self.delete_claim(&stored, cause).await
@@ -163,12 +173,13 @@ impl Lifecycle {
     /// Adds the finalizer and the label of the node class. `None` if the claim does not exist anymore.
     async fn ensure_finalizer(&self, claim: &Arc<NodeClaim>) -> kube::Result<Option<NodeClaim>> {
         let Some(patch) = finalize::protection(claim) else { return Ok(Some((**claim).clone())) };
-        let Context { client, stores, .. } = &self.context;
+        let Reads { stores, .. } = &self.reads;
+        let Writes { client, .. } = &self.writes;
         writes::merge_unchanged(client, &stores.node_claims, &**claim, patch).await
     }
 
     async fn launch(&self, claim: &mut NodeClaim) -> kube::Result<Progress> {
-        let now = self.context.clock.now();
+        let now = self.reads.clock.now();
         if !launch::is_pending(claim) {
             launch::follow_generation(claim, LAUNCHED, now);
             return Ok(Progress::Continue(Requeue::No));
@@ -185,8 +196,8 @@ impl Lifecycle {
         let answer = match known {
             Some(instance) => Ok(instance),
             None => match adopted_provider_id(claim) {
-                Some(provider_id) => self.context.cloud.get(provider_id).await,
-                None => self.context.cloud.create(claim).await,
+                Some(provider_id) => self.cloud.get(provider_id).await,
+                None => self.cloud.create(claim).await,
             },
         };
         match launch::classify(answer) {
@@ -230,13 +241,13 @@ impl Lifecycle {
 
     async fn report_insufficient_capacity(&self, claim: &NodeClaim, error: &str) {
         const REASON: &str = "InsufficientCapacityError";
-        let recorder = &self.context.recorder;
+        let recorder = &self.writes.recorder;
         let name = name_of(claim);
         let message = launch::truncate(&format!("NodeClaim {name} event: {error}"));
         recorder.publish(ObjectEvent::warning(claim, REASON, message)).await;
         let pods = (self.hooks.planned_pods)(claim).into_iter();
         let waiting = pods
-            .filter_map(|key| self.context.stores.pods.get_key(&key))
+            .filter_map(|key| self.reads.stores.pods.get_key(&key))
             .filter(|pod| is_pending_pod(pod))
             .take(PODS_NOTIFIED_MAX);
         for pod in waiting {
@@ -249,12 +260,12 @@ impl Lifecycle {
 
     /// Registers the node if it exists and no hook holds it; returns when pending hooks are called again.
     async fn register(&self, claim: &mut NodeClaim) -> kube::Result<(RegistrationStep, Requeue)> {
-        let now = self.context.clock.now();
-        let nodes = nodes_of(&self.context, claim);
+        let now = self.reads.clock.now();
+        let nodes = self.reads.stores.nodes_of(claim);
         let mut retry = Requeue::No;
         let mut held_by = Vec::new();
         if registration::is_ready_to_register(claim, &nodes) {
-            (held_by, retry) = pending_hooks(&self.context, claim).await;
+            (held_by, retry) = pending_hooks(&*self.cloud, claim).await;
             let node = nodes.first().filter(|_| held_by.is_empty());
             if let Some(wait) = node.and_then(|node| (self.hooks.hold_registration)(claim, node)) {
                 return Ok((RegistrationStep::Held, Requeue::After(wait)));
@@ -272,7 +283,8 @@ impl Lifecycle {
             Registration::Held { node, patch, lacks_taint, by } => {
                 self.report_missing_taint(claim, lacks_taint).await;
                 if let Some(patch) = patch {
-                    let Context { client, stores, .. } = &self.context;
+                    let Reads { stores, .. } = &self.reads;
+                    let Writes { client, .. } = &self.writes;
                     writes::merge_unchanged(client, &stores.nodes, &*node, patch).await?;
                 }
                 change_conditions(claim, now, |set| {
@@ -284,7 +296,7 @@ impl Lifecycle {
                 if patch.is_some() && is_node_ready(&node) {
                     (self.hooks.before_schedulable)(Arc::new(claim.clone()), node.clone()).await;
                     // The hook takes time, so the node may have changed; the decision is made again.
-                    match registration::decide(claim, &nodes_of(&self.context, claim), &[]) {
+                    match registration::decide(claim, &self.reads.stores.nodes_of(claim), &[]) {
                         Registration::Register { node: current, patch: left, .. } => {
                             (node, patch) = (current, left)
                         }
@@ -292,7 +304,8 @@ impl Lifecycle {
                     }
                 }
                 if let Some(patch) = patch {
-                    let Context { client, stores, .. } = &self.context;
+                    let Reads { stores, .. } = &self.reads;
+                    let Writes { client, .. } = &self.writes;
                     if writes::merge_unchanged(client, &stores.nodes, &*node, patch).await?.is_none() {
                         return Ok((RegistrationStep::Unchanged, Requeue::No));
                     }
@@ -314,13 +327,13 @@ impl Lifecycle {
             labels::TAINT_UNREGISTERED
         );
         let event = ObjectEvent::warning(claim, "UnregisteredTaintMissing", message);
-        self.context.recorder.publish(event).await;
+        self.writes.recorder.publish(event).await;
     }
 
     /// Whether the node became initialized in this reconcile.
     async fn initialize(&self, claim: &mut NodeClaim) -> kube::Result<bool> {
-        let now = self.context.clock.now();
-        match initialization::decide(claim, &nodes_of(&self.context, claim)) {
+        let now = self.reads.clock.now();
+        match initialization::decide(claim, &self.reads.stores.nodes_of(claim)) {
             Initialization::AlreadyDecided => launch::follow_generation(claim, INITIALIZED, now),
             Initialization::NotApplicable => {}
             Initialization::NotYet { reason, message, opens } => {
@@ -334,7 +347,8 @@ impl Lifecycle {
             Initialization::Done { node, patch } => {
                 (self.hooks.before_schedulable)(Arc::new(claim.clone()), node.clone()).await;
                 if let Some(patch) = patch {
-                    let Context { client, stores, .. } = &self.context;
+                    let Reads { stores, .. } = &self.reads;
+                    let Writes { client, .. } = &self.writes;
                     writes::merge(client, &stores.nodes, &*node, patch).await?;
                 }
                 change_conditions(claim, now, |set| set.set_true(INITIALIZED));
@@ -345,7 +359,7 @@ impl Lifecycle {
     }
 
     async fn delete_claim(&self, claim: &NodeClaim, cause: DeletionCause) -> kube::Result<Requeue> {
-        writes::delete(&self.context.client, &self.context.stores.node_claims, claim).await?;
+        writes::delete(&self.writes.client, &self.reads.stores.node_claims, claim).await?;
         self.hooks.report(claim, LifecycleOutcome::Deleted(cause));
         Ok(Requeue::No)
     }
@@ -353,7 +367,8 @@ impl Lifecycle {
     /// Writes the changes of metadata and status. Returns the stored claim, `None` if it does not exist anymore. Most
     /// reconciles change nothing, so equality is checked before anything is serialized.
     async fn persist(&self, stored: NodeClaim, wanted: &NodeClaim) -> kube::Result<Option<NodeClaim>> {
-        let Context { client, stores, .. } = &self.context;
+        let Reads { stores, .. } = &self.reads;
+        let Writes { client, .. } = &self.writes;
         let (old, new) = (&stored.metadata, &wanted.metadata);
         let changes_metadata = (&old.labels, &old.annotations) != (&new.labels, &new.annotations);
         let changes_status = stored.status != wanted.status;
@@ -377,10 +392,11 @@ impl Lifecycle {
     }
 
     async fn finish(&self, claim: &Arc<NodeClaim>) -> kube::Result<Requeue> {
-        let Context { client, stores, recorder, clock, .. } = &self.context;
+        let Reads { stores, clock, .. } = &self.reads;
+        let Writes { client, recorder, .. } = &self.writes;
         let unstored = self.launches().get(uid_of(&**claim)).and_then(|attempt| attempt.instance.clone());
         let unstored = unstored.map(|instance| instance.provider_id);
-        match finalize::decide(claim, &nodes_of(&self.context, claim), unstored.as_deref()) {
+        match finalize::decide(claim, &self.reads.stores.nodes_of(claim), unstored.as_deref()) {
             Finalize::Nothing => Ok(Requeue::No),
             Finalize::SetDeadline { deadline } => {
                 let patch = json!({"metadata": {"annotations": {labels::ANNOTATION_TERMINATION_TIMESTAMP: deadline}}});
@@ -404,7 +420,7 @@ impl Lifecycle {
                     writes::delete(client, &stores.nodes, &*node).await?;
                 }
                 // The node controller drains these nodes; the claim is reconciled again when they are deleted.
-                Ok(if nodes_of(&self.context, claim).is_empty() {
+                Ok(if self.reads.stores.nodes_of(claim).is_empty() {
                     Requeue::After(Duration::ZERO)
                 } else {
                     Requeue::No
@@ -414,13 +430,13 @@ impl Lifecycle {
             Finalize::TerminateInstance { provider_id } => {
                 let mut target = (**claim).clone();
                 target.status.get_or_insert_default().provider_id = Some(provider_id);
-                let answer = self.context.cloud.delete(&target).await;
+                let answer = self.cloud.delete(&target).await;
                 let is_gone = match &answer {
                     Ok(()) => false,
                     Err(error) if error.is_not_found() => true,
                     Err(error) => {
                         let name = name_of(&**claim);
-                        if self.context.log_throttle.is_due("terminating instance", name, clock.now()) {
+                        if self.writes.log_throttle.is_due("terminating instance", name, clock.now()) {
                             tracing::error!(%error, "failed terminating instance");
                         }
                         return Ok(Requeue::After(finalize::retry_after(error)));
@@ -442,7 +458,8 @@ impl Lifecycle {
     }
 
     async fn release(&self, claim: &NodeClaim) -> kube::Result<Requeue> {
-        let Context { client, stores, .. } = &self.context;
+        let Reads { stores, .. } = &self.reads;
+        let Writes { client, .. } = &self.writes;
         let left: Vec<&String> = claim
             .metadata
             .finalizers
@@ -460,7 +477,7 @@ impl Lifecycle {
 
 impl Reconcile for Lifecycle {
     async fn reconcile(&self, key: &ObjectKey) -> kube::Result<Requeue> {
-        let Some(claim) = managed_claim(&self.context, key) else {
+        let Some(claim) = self.reads.managed_claim(key) else {
             self.launches().retain(|_, attempt| attempt.claim_name != key.name);
             return Ok(Requeue::No);
         };
@@ -469,8 +486,8 @@ impl Reconcile for Lifecycle {
 }
 
 /// The provider's registration hooks that are not ready yet, and when to call the first of them again.
-async fn pending_hooks(context: &Context, claim: &NodeClaim) -> (Vec<String>, Requeue) {
-    let hooks = context.cloud.registration_hooks();
+async fn pending_hooks(cloud: &dyn CloudProvider, claim: &NodeClaim) -> (Vec<String>, Requeue) {
+    let hooks = cloud.registration_hooks();
     let answers = futures::future::join_all(hooks.iter().map(|hook| hook.registered(claim))).await;
     let mut names = Vec::new();
     let mut again = Requeue::No;

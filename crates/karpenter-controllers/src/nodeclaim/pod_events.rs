@@ -20,7 +20,7 @@ use karpenter_state::pod::Pod;
 use kube::api::{Api, Patch, PatchParams};
 use serde_json::json;
 
-use crate::context::Context;
+use crate::inputs::{Reads, Writes};
 use crate::pods::{is_terminal, is_terminating, node_name};
 use crate::stores::BY_PROVIDER_ID;
 
@@ -74,19 +74,20 @@ fn decide(last: Option<Timestamp>, event: Event, now: Timestamp) -> bool {
 }
 
 pub struct PodEventsController {
-    pub context: Context,
+    pub reads: Reads,
+    pub writes: Writes,
     /// By node: the latest event that no reconcile has handled yet.
     pending: Arc<Mutex<BTreeMap<String, Event>>>,
 }
 
 impl PodEventsController {
-    pub fn new(context: Context) -> Self {
-        Self { context, pending: Arc::default() }
+    pub fn new(reads: Reads, writes: Writes) -> Self {
+        Self { reads, writes, pending: Arc::default() }
     }
 
     pub fn watch(&self, queue: &Queue) {
         let (to, pending) = (queue.clone(), self.pending.clone());
-        self.context.stores.pods.observe(move |change: &Change<Pod>| {
+        self.reads.stores.pods.observe(move |change: &Change<Pod>| {
             let Some((event, node)) = event(change).zip(node_name(change.object())) else { return };
             let mut pending = pending.lock().unwrap_or_else(PoisonError::into_inner);
             let kept = pending.entry(node.to_owned()).or_insert(event);
@@ -99,11 +100,11 @@ impl PodEventsController {
     }
 
     fn claim_of(&self, node: &str) -> Option<Arc<NodeClaim>> {
-        let stores = &self.context.stores;
+        let stores = &self.reads.stores;
         let node = stores.nodes.get("", node)?;
         let id = node.spec.as_ref()?.provider_id.as_deref()?;
         let [claim] = &stores.node_claims.by(BY_PROVIDER_ID, id)[..] else { return None };
-        self.context.is_managed(&claim.spec.node_class_ref).then(|| claim.clone())
+        self.reads.is_managed(&claim.spec.node_class_ref).then(|| claim.clone())
     }
 }
 
@@ -112,14 +113,14 @@ impl Reconcile for PodEventsController {
         let event = self.pending.lock().unwrap_or_else(PoisonError::into_inner).remove(&key.name);
         let Some((event, claim)) = event.zip(self.claim_of(&key.name)) else { return Ok(Requeue::No) };
         let last = claim.status.as_ref().and_then(|status| status.last_pod_event_time.as_ref());
-        if !decide(last.map(|time| time.0), event, self.context.clock.now()) {
+        if !decide(last.map(|time| time.0), event, self.reads.clock.now()) {
             return Ok(Requeue::No);
         }
         let patch = json!({"metadata": {"uid": uid_of(&*claim)},
-            "status": {"lastPodEventTime": self.context.clock.time()}});
-        let api = Api::<NodeClaim>::all(self.context.client.clone());
+            "status": {"lastPodEventTime": self.reads.clock.time()}});
+        let api = Api::<NodeClaim>::all(self.writes.client.clone());
         match api.patch_status(name_of(&*claim), &PatchParams::default(), &Patch::Merge(patch)).await {
-            Ok(answer) => self.context.stores.node_claims.apply(answer),
+            Ok(answer) => self.reads.stores.node_claims.apply(answer),
             Err(error) if is_not_found(&error) => {}
             Err(error) => {
                 let mut pending = self.pending.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,12 +1,11 @@
 //! Reboots instances in place: drains the node, has the provider reboot it, and waits until it is ready again.
 //!
-//! [`commit`] writes the request to the claim. All further state is in the claim and its node, so another process can
+//! [`crate::claims::reboot_request`] writes the request to the claim. All further state is in the claim and its node, so another process can
 //! continue. A claim whose reboot fails is deleted, and its node replaced. The lifecycle controller initializes the node
 //! again.
 //!
 //! Upstream: pkg/controllers/nodeclaim/reboot.
 
-pub mod commit;
 pub mod decide;
 #[cfg(test)]
 mod tests;
@@ -19,19 +18,18 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Node, Taint};
 use karpenter_api::labels;
 use karpenter_api::types::NodeClaim;
-use karpenter_cloud::CloudError;
+use karpenter_cloud::{CloudError, CloudProvider};
 use karpenter_cluster::clock::{since, whole_seconds};
 use karpenter_cluster::controllers::context::{annotation, is_deleting, label, name_of, uid_of};
 use karpenter_cluster::reconcile::{Queue, Reconcile, Requeue};
 use karpenter_cluster::store::{Change, ObjectKey};
+use karpenter_state::claim::{DISRUPTION_REASON, INITIALIZED, REBOOTING, change_conditions, condition};
 use serde_json::{Value, json};
 
-pub use self::commit::commit;
 use self::decide::{Facts, Outcome, POLL, Step, decide};
-use super::{INITIALIZED, REBOOTING, change_conditions, condition, managed_claim, nodes_of};
-use crate::context::Context;
 use crate::events::ObjectEvent;
-use crate::node::EvictionQueue;
+use crate::evictions::EvictionQueue;
+use crate::inputs::{Reads, Writes};
 use crate::stores::{BY_NODE, BY_PROVIDER_ID};
 use crate::writes;
 
@@ -40,27 +38,34 @@ use crate::writes;
 const EVENT_REPEAT: Duration = Duration::from_secs(30 * 60);
 
 pub struct RebootController {
-    pub context: Context,
+    pub reads: Reads,
+    pub writes: Writes,
+    pub cloud: Arc<dyn CloudProvider>,
     pub evictions: EvictionQueue,
     /// When this process first requested the reboot from the provider, by the claim's uid.
     issuing_since: Mutex<BTreeMap<String, Timestamp>>,
 }
 
 impl RebootController {
-    pub fn new(context: Context, evictions: EvictionQueue) -> Self {
-        Self { context, evictions, issuing_since: Mutex::default() }
+    pub fn new(
+        reads: Reads,
+        writes: Writes,
+        cloud: Arc<dyn CloudProvider>,
+        evictions: EvictionQueue,
+    ) -> Self {
+        Self { reads, writes, cloud, evictions, issuing_since: Mutex::default() }
     }
 
     pub fn watch(&self, queue: &Queue) {
         let to = queue.clone();
-        self.context.stores.node_claims.observe(move |change: &Change<NodeClaim>| {
+        self.reads.stores.node_claims.observe(move |change: &Change<NodeClaim>| {
             if condition(change.object(), REBOOTING).is_some() {
                 to.add(ObjectKey::of(&change.object().metadata));
             }
         });
         // Once the reboot is issued, the claim waits for changes of its node.
-        let (to, claims) = (queue.clone(), self.context.stores.node_claims.clone());
-        self.context.stores.nodes.observe(move |change: &Change<Node>| {
+        let (to, claims) = (queue.clone(), self.reads.stores.node_claims.clone());
+        self.reads.stores.nodes.observe(move |change: &Change<Node>| {
             let id = change.object().spec.as_ref().and_then(|spec| spec.provider_id.as_deref());
             for claim in id.map(|id| claims.by(BY_PROVIDER_ID, id)).unwrap_or_default() {
                 if decide::active(&claim).is_some_and(|found| found.reason == decide::ISSUED) {
@@ -75,8 +80,8 @@ impl RebootController {
     }
 
     fn observe(&self, claim: Arc<NodeClaim>) -> Facts {
-        let stores = &self.context.stores;
-        let node = nodes_of(&self.context, &claim).into_iter().next();
+        let stores = &self.reads.stores;
+        let node = self.reads.stores.nodes_of(&claim).into_iter().next();
         let pods = node.as_ref().map(|node| stores.pods.by(BY_NODE, name_of(&**node))).unwrap_or_default();
         let issuing_since = self.issuing_since().get(uid_of(&*claim)).copied();
         Facts { claim, node, pods, issuing_since }
@@ -92,7 +97,7 @@ impl RebootController {
             Step::Fail { outcome, message } => self.fail(facts, outcome, &message).await,
             Step::Drain { evict, mode, again } => {
                 let Some(node) = self.taint(facts).await? else { return Ok(Requeue::After(POLL)) };
-                let reason = condition(&facts.claim, commit::DISRUPTION_REASON);
+                let reason = condition(&facts.claim, DISRUPTION_REASON);
                 let reason = reason.map_or("", |found| found.reason.as_str());
                 for pod in &evict {
                     self.evictions.add(pod, name_of(&node), mode.clone(), reason);
@@ -115,7 +120,9 @@ impl RebootController {
         if self.taint(facts).await?.is_none() {
             return Ok(Requeue::After(POLL));
         }
-        let Context { client, stores, clock, cloud, .. } = &self.context;
+        let Reads { stores, clock, .. } = &self.reads;
+        let Writes { client, .. } = &self.writes;
+        let cloud = &self.cloud;
         self.issuing_since().entry(uid_of(&*facts.claim).to_owned()).or_insert_with(|| clock.now());
         if !is_recorded {
             // The boot id is recorded before the first call, because the reboot changes it.
@@ -143,7 +150,7 @@ impl RebootController {
     async fn mark_issued(&self, facts: &Facts) -> kube::Result<Requeue> {
         let mut wanted = (*facts.claim).clone();
         let message = condition(&wanted, REBOOTING).map(|found| found.message.clone()).unwrap_or_default();
-        change_conditions(&mut wanted, self.context.clock.now(), |set| {
+        change_conditions(&mut wanted, self.reads.clock.now(), |set| {
             set.set_true_with_reason(REBOOTING, decide::ISSUED, &message);
             // A rebooted node is initialized again.
             set.set_unknown_with_reason(INITIALIZED, "Rebooting", "node is rebooting");
@@ -178,11 +185,11 @@ impl RebootController {
         if !self.finish(&facts.claim, "RebootSucceeded", message).await? {
             return Ok(Requeue::No);
         }
-        let now = self.context.clock.now();
+        let now = self.reads.clock.now();
         self.count(&facts.claim, Outcome::Succeeded, now);
         let rebooting = decide::active(&facts.claim);
         if let Some(issued) = rebooting.and_then(|found| decide::issued_at(&facts.claim, found)) {
-            let recovery = &self.context.metrics.nodes_reboot_recovery_duration;
+            let recovery = &self.writes.metrics.nodes_reboot_recovery_duration;
             recovery.with_label_values::<&str>(&[]).observe(since(now, issued).as_secs_f64());
         }
         Ok(Requeue::No)
@@ -194,7 +201,8 @@ impl RebootController {
         if let Some(node) = &facts.node {
             self.untaint(node).await?;
         }
-        let Context { client, stores, clock, .. } = &self.context;
+        let Reads { stores, clock, .. } = &self.reads;
+        let Writes { client, .. } = &self.writes;
         if outcome == Outcome::InvalidRequest {
             if !self.finish(&facts.claim, "RebootFailed", message).await? {
                 return Ok(Requeue::No);
@@ -204,7 +212,7 @@ impl RebootController {
             if let Ok(Some(bound)) = decide::drain_bound(&claim) {
                 let bound = SignedDuration::try_from(bound).unwrap_or(SignedDuration::MAX);
                 let by = clock.now().checked_add(bound).unwrap_or(Timestamp::MAX);
-                match tighten_termination(&self.context, &claim, by).await? {
+                match tighten_termination(&self.reads, &self.writes, &claim, by).await? {
                     Some(tightened) => claim = Arc::new(tightened),
                     None => return Ok(Requeue::No),
                 }
@@ -214,14 +222,15 @@ impl RebootController {
             tracing::info!(result = outcome.label(), "reboot failed, replacing node");
         }
         let event = ObjectEvent::warning(&*facts.claim, "RebootFailed", message);
-        self.context.recorder.publish(of_this_reboot(event, &facts.claim)).await;
+        self.writes.recorder.publish(of_this_reboot(event, &facts.claim)).await;
         self.count(&facts.claim, outcome, clock.now());
         Ok(Requeue::No)
     }
 
     /// Writes the outcome and removes the annotation of this reboot. `false` if the claim does not exist anymore.
     async fn finish(&self, claim: &Arc<NodeClaim>, reason: &str, message: &str) -> kube::Result<bool> {
-        let Context { client, stores, clock, .. } = &self.context;
+        let Reads { stores, clock, .. } = &self.reads;
+        let Writes { client, .. } = &self.writes;
         self.issuing_since().remove(uid_of(&**claim));
         let mut current = claim.clone();
         if annotation(&*current, labels::ANNOTATION_REBOOT_PRE_BOOT_ID).is_some() {
@@ -242,7 +251,8 @@ impl RebootController {
     }
 
     async fn write_status(&self, stored: &NodeClaim, wanted: &NodeClaim) -> kube::Result<Option<NodeClaim>> {
-        let Context { client, stores, .. } = &self.context;
+        let Reads { stores, .. } = &self.reads;
+        let Writes { client, .. } = &self.writes;
         writes::status_unchanged(client, &stores.node_claims, stored, &stored.status, &wanted.status).await
     }
 
@@ -268,7 +278,8 @@ impl RebootController {
     }
 
     async fn write_taints(&self, node: &Node, taints: &[Taint]) -> kube::Result<Option<Node>> {
-        let Context { client, stores, .. } = &self.context;
+        let Reads { stores, .. } = &self.reads;
+        let Writes { client, .. } = &self.writes;
         let patch = json!({"spec": {"taints": taints}});
         writes::merge_unchanged(client, &stores.nodes, node, patch).await
     }
@@ -278,7 +289,8 @@ impl RebootController {
         if label(&**node, labels::INITIALIZED).is_none() {
             return Ok(Some((**node).clone()));
         }
-        let Context { client, stores, .. } = &self.context;
+        let Reads { stores, .. } = &self.reads;
+        let Writes { client, .. } = &self.writes;
         let patch = json!({"metadata": {"labels": {labels::INITIALIZED: Value::Null}}});
         writes::merge(client, &stores.nodes, &**node, patch).await
     }
@@ -286,11 +298,11 @@ impl RebootController {
     async fn report_observed(&self, claim: &NodeClaim) {
         let message = "New boot observed (bootID changed); awaiting node readiness";
         let event = ObjectEvent::normal(claim, "RebootObserved", message);
-        self.context.recorder.publish(of_this_reboot(event, claim)).await;
+        self.writes.recorder.publish(of_this_reboot(event, claim)).await;
     }
 
     fn count(&self, claim: &NodeClaim, outcome: Outcome, now: Timestamp) {
-        let metrics = &self.context.metrics;
+        let metrics = &self.writes.metrics;
         metrics.nodes_reboots.with_label_values(&[outcome.label()]).inc();
         if let Some(rebooting) = condition(claim, REBOOTING) {
             let seconds = since(now, decide::requested_at(rebooting)).as_secs_f64();
@@ -301,20 +313,21 @@ impl RebootController {
 
 impl Reconcile for RebootController {
     async fn reconcile(&self, key: &ObjectKey) -> kube::Result<Requeue> {
-        let Some(claim) = managed_claim(&self.context, key) else { return Ok(Requeue::No) };
+        let Some(claim) = self.reads.managed_claim(key) else { return Ok(Requeue::No) };
         if is_deleting(&*claim) {
             self.issuing_since().remove(uid_of(&*claim));
             return Ok(Requeue::No);
         }
         let facts = self.observe(claim);
-        let step = decide(&facts, self.context.clock.now());
+        let step = decide(&facts, self.reads.clock.now());
         self.act(&facts, step).await
     }
 }
 
 /// Sets the termination deadline of a claim, unless it has an earlier one. `None` if the claim does not exist anymore.
 pub async fn tighten_termination(
-    context: &Context,
+    reads: &Reads,
+    writes: &Writes,
     claim: &NodeClaim,
     by: Timestamp,
 ) -> kube::Result<Option<NodeClaim>> {
@@ -324,7 +337,7 @@ pub async fn tighten_termination(
         return Ok(Some(claim.clone()));
     }
     let patch = json!({"metadata": {"annotations": {key: whole_seconds(by).to_string()}}});
-    writes::merge_unchanged(&context.client, &context.stores.node_claims, claim, patch).await
+    writes::merge_unchanged(&writes.client, &reads.stores.node_claims, claim, patch).await
 }
 
 fn of_this_reboot(event: ObjectEvent, claim: &NodeClaim) -> ObjectEvent {

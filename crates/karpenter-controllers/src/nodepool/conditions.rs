@@ -2,6 +2,8 @@
 //!
 //! Upstream: pkg/controllers/nodepool/validation, readiness, registrationhealth.
 
+pub(super) mod readiness;
+
 use jiff::Timestamp;
 use karpenter_api::conditions::{ConditionSet, NODE_POOL_CONDITIONS};
 use karpenter_api::runtime::runtime_errors;
@@ -10,16 +12,17 @@ use karpenter_cluster::reconcile::{Queue, Reconcile, Requeue};
 use karpenter_cluster::store::{Change, ObjectKey};
 use kube::ResourceExt;
 
-use super::readiness::{self, NodeClassState};
-use super::registration_health::{self, NODE_REGISTRATION_HEALTHY, RegistrationHealth};
-use crate::context::Context;
+use self::readiness::NodeClassState;
+use crate::inputs::{Reads, Writes};
+use crate::registration_health::{self, NODE_REGISTRATION_HEALTHY, RegistrationHealth};
 use crate::writes;
 
 const VALIDATION_SUCCEEDED: &str = "ValidationSucceeded";
 pub const VALIDATION_FAILED: &str = "NodePoolValidationFailed";
 
 pub struct NodePoolConditions {
-    pub context: Context,
+    pub reads: Reads,
+    pub writes: Writes,
     pub health: RegistrationHealth,
 }
 
@@ -27,12 +30,12 @@ impl NodePoolConditions {
     pub fn watch(&self, queue: &Queue) {
         let to = queue.clone();
         let health = self.health.clone();
-        self.context.stores.node_pools.observe(move |change: &Change<NodePool>| match change {
+        self.reads.stores.node_pools.observe(move |change: &Change<NodePool>| match change {
             Change::Applied { new, .. } => to.add(ObjectKey::of(&new.metadata)),
             Change::Deleted { old } => health.drop_pool(old),
         });
-        for (kind, store) in &self.context.stores.node_classes {
-            let (to, pools, kind) = (queue.clone(), self.context.stores.node_pools.clone(), kind.clone());
+        for (kind, store) in &self.reads.stores.node_classes {
+            let (to, pools, kind) = (queue.clone(), self.reads.stores.node_pools.clone(), kind.clone());
             store.observe(move |change| {
                 let class = change.object().name_any();
                 for pool in pools.list() {
@@ -49,10 +52,10 @@ impl NodePoolConditions {
 
 impl Reconcile for NodePoolConditions {
     async fn reconcile(&self, key: &ObjectKey) -> kube::Result<Requeue> {
-        let stores = &self.context.stores;
+        let stores = &self.reads.stores;
         let Some(pool) = stores.node_pools.get_key(key) else { return Ok(Requeue::No) };
         let reference = &pool.spec.template.spec.node_class_ref;
-        if !self.context.is_managed(reference) {
+        if !self.reads.is_managed(reference) {
             return Ok(Requeue::No);
         }
         let class = stores.node_class(&reference.group, &reference.kind, &reference.name);
@@ -61,13 +64,13 @@ impl Reconcile for NodePoolConditions {
             &pool,
             &NodeClassState::of(class.as_deref()),
             class_generation,
-            self.context.clock.now(),
+            self.reads.clock.now(),
         );
         if decision.reset_health {
             self.health.reset(&pool);
         }
         let old = pool.status.clone().unwrap_or_default();
-        writes::status_unchanged(&self.context.client, &stores.node_pools, &*pool, &old, &decision.status)
+        writes::status_unchanged(&self.writes.client, &stores.node_pools, &*pool, &old, &decision.status)
             .await?;
         Ok(Requeue::No)
     }

@@ -14,11 +14,11 @@ use karpenter_cluster::controllers::context::{is_deleting, label, name_of};
 use karpenter_cluster::reconcile::{Queue, Reconcile, Requeue};
 use karpenter_cluster::store::{Change, ObjectKey, Store};
 use karpenter_model::quantity::{Quantity, QuantityFormat};
+use karpenter_state::claim::is_instance_terminating;
+use karpenter_state::node::is_tracked;
 use kube::Resource;
 
-use crate::context::Context;
-use crate::node::is_tracked;
-use crate::nodeclaim::is_instance_terminating;
+use crate::inputs::{Reads, Writes};
 use crate::stores::{BY_POOL, BY_PROVIDER_ID};
 use crate::writes;
 
@@ -30,26 +30,27 @@ const ALWAYS_SHOWN: [&str; 5] = ["cpu", "memory", "pods", "ephemeral-storage", N
 const SETTLE: Duration = Duration::from_secs(1);
 
 pub struct NodePoolCounter {
-    pub context: Context,
+    pub reads: Reads,
+    pub writes: Writes,
 }
 
 impl NodePoolCounter {
     pub fn watch(&self, queue: &Queue) {
         let to = queue.clone();
-        self.context.stores.node_pools.observe(move |change: &Change<NodePool>| {
+        self.reads.stores.node_pools.observe(move |change: &Change<NodePool>| {
             if matches!(change, Change::Applied { old: None, .. }) {
                 to.add(ObjectKey::of(&change.object().metadata));
             }
         });
-        self.count_after_changes(&self.context.stores.node_claims, queue);
-        self.count_after_changes(&self.context.stores.nodes, queue);
+        self.count_after_changes(&self.reads.stores.node_claims, queue);
+        self.count_after_changes(&self.reads.stores.nodes, queue);
     }
 
     fn count_after_changes<K>(&self, store: &Store<K>, queue: &Queue)
     where
         K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + Send + Sync + 'static,
     {
-        let (to, clock) = (queue.clone(), self.context.clock);
+        let (to, clock) = (queue.clone(), self.reads.clock);
         store.observe(move |change: &Change<K>| {
             if let Some(pool) = label(&**change.object(), labels::NODEPOOL) {
                 to.add_at(ObjectKey::new("", pool), clock.deadline(SETTLE));
@@ -58,12 +59,12 @@ impl NodePoolCounter {
     }
 
     fn nodes_of_pool(&self, pool: &str) -> Vec<CountedNode> {
-        let stores = &self.context.stores;
+        let stores = &self.reads.stores;
         let mut nodes_and_claims: Vec<CountedNode> = stores
             .node_claims
             .by(BY_POOL, pool)
             .into_iter()
-            .filter(|claim| !self.context.state.is_marked_for_deletion(name_of(&**claim)))
+            .filter(|claim| !self.reads.state.is_marked_for_deletion(name_of(&**claim)))
             .filter_map(|claim| {
                 let id = claim.status.as_ref()?.provider_id.clone().filter(|id| !id.is_empty())?;
                 let node = stores.nodes.by(BY_PROVIDER_ID, &id).into_iter().next();
@@ -81,9 +82,9 @@ impl NodePoolCounter {
 
 impl Reconcile for NodePoolCounter {
     async fn reconcile(&self, key: &ObjectKey) -> kube::Result<Requeue> {
-        let store = &self.context.stores.node_pools;
+        let store = &self.reads.stores.node_pools;
         let Some(pool) = store.get_key(key) else { return Ok(Requeue::No) };
-        if !self.context.is_managed(&pool.spec.template.spec.node_class_ref) {
+        if !self.reads.is_managed(&pool.spec.template.spec.node_class_ref) {
             return Ok(Requeue::No);
         }
         let (resources, nodes) = count(&self.nodes_of_pool(&key.name));
@@ -91,7 +92,7 @@ impl Reconcile for NodePoolCounter {
         let mut new = old.clone();
         new.resources = Some(resources);
         new.nodes = Some(nodes);
-        writes::status_unchanged(&self.context.client, store, &*pool, &old, &new).await?;
+        writes::status_unchanged(&self.writes.client, store, &*pool, &old, &new).await?;
         Ok(Requeue::No)
     }
 }

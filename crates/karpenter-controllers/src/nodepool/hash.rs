@@ -13,18 +13,19 @@ use karpenter_cluster::reconcile::{Queue, Reconcile, Requeue};
 use karpenter_cluster::store::{Change, ObjectKey};
 use serde_json::{Value, json};
 
-use crate::context::Context;
+use crate::inputs::{Reads, Writes};
 use crate::stores::BY_POOL;
 use crate::writes;
 
 pub struct NodePoolHash {
-    pub context: Context,
+    pub reads: Reads,
+    pub writes: Writes,
 }
 
 impl NodePoolHash {
     pub fn watch(&self, queue: &Queue) {
         let to = queue.clone();
-        self.context.stores.node_pools.observe(move |change: &Change<NodePool>| {
+        self.reads.stores.node_pools.observe(move |change: &Change<NodePool>| {
             if !change.is_deleted() {
                 to.add(ObjectKey::of(&change.object().metadata));
             }
@@ -34,9 +35,9 @@ impl NodePoolHash {
 
 impl Reconcile for NodePoolHash {
     async fn reconcile(&self, key: &ObjectKey) -> kube::Result<Requeue> {
-        let stores = &self.context.stores;
+        let stores = &self.reads.stores;
         let Some(pool) = stores.node_pools.get_key(key) else { return Ok(Requeue::No) };
-        if !self.context.is_managed(&pool.spec.template.spec.node_class_ref) {
+        if !self.reads.is_managed(&pool.spec.template.spec.node_class_ref) {
             return Ok(Requeue::No);
         }
         let hash = node_pool_hash(&pool).to_string();
@@ -44,12 +45,12 @@ impl Reconcile for NodePoolHash {
             // Claims are patched before the NodePool, whose annotation marks the migration as complete.
             for claim in stores.node_claims.by(BY_POOL, &key.name) {
                 if let Some(patch) = claim_patch(&claim, &hash) {
-                    writes::merge(&self.context.client, &stores.node_claims, &*claim, patch).await?;
+                    writes::merge(&self.writes.client, &stores.node_claims, &*claim, patch).await?;
                 }
             }
         }
         if let Some(patch) = pool_patch(&pool, &hash) {
-            writes::merge(&self.context.client, &stores.node_pools, &*pool, patch).await?;
+            writes::merge(&self.writes.client, &stores.node_pools, &*pool, patch).await?;
         }
         Ok(Requeue::No)
     }

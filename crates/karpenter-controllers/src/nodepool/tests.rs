@@ -7,11 +7,11 @@ use kube::api::DynamicObject;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
+use super::conditions::readiness::NodeClassState;
 use super::counter::{CountedNode, count};
 use super::hash::{claim_patch, pool_patch};
-use super::readiness::NodeClassState;
-use super::registration_health::{Health, Outcomes, apply_outcome, is_outdated};
 use super::*;
+use crate::registration_health::{Health, Outcomes, apply_outcome, is_outdated};
 
 fn object<K: DeserializeOwned>(value: Value) -> K {
     serde_json::from_value(value).expect("an object of the kind")

@@ -15,10 +15,9 @@ use karpenter_cluster::reconcile::{Queue, Reconcile, Requeue};
 use karpenter_cluster::store::{Change, ObjectKey};
 use karpenter_state::pod::Pod;
 
-use super::available_capacity::AvailableCapacity;
-use super::node_access::{NodeAccess, node_access};
-use super::{clear, node_of, nominate_all};
-use crate::context::Context;
+use crate::nominations::available_capacity::AvailableCapacity;
+use crate::nominations::node_access::{NodeAccess, node_access};
+use crate::nominations::{Nominator, clear, node_of, nominate_all};
 use crate::pods;
 use crate::state::PodReservation;
 use crate::stores::{BY_NODE, BY_PROVIDER_ID};
@@ -30,24 +29,25 @@ const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Reconciles claims whose nodes have reservations.
 pub struct NominationController {
-    context: Context,
+    nominator: Nominator,
     /// Attempts by claim and pod uid.
     attempts: Mutex<BTreeMap<String, BTreeMap<String, u32>>>,
 }
 
 impl NominationController {
-    pub fn new(context: Context) -> Self {
-        Self { context, attempts: Mutex::default() }
+    pub fn new(nominator: Nominator) -> Self {
+        Self { nominator, attempts: Mutex::default() }
     }
 
     /// Triggers: a lost nomination, a node that has opened, and a pod that was bound to a node with reservations.
     pub fn watch(&self, queue: &Queue) {
-        if !self.context.nominates_pods {
+        if !self.nominator.is_enabled {
             return;
         }
-        let (to, state) = (queue.clone(), self.context.state.clone());
-        let (nodes, claims) = (self.context.stores.nodes.clone(), self.context.stores.node_claims.clone());
-        self.context.stores.pods.observe(move |change: &Change<Pod>| {
+        let (to, state) = (queue.clone(), self.nominator.reads.state.clone());
+        let (nodes, claims) =
+            (self.nominator.reads.stores.nodes.clone(), self.nominator.reads.stores.node_claims.clone());
+        self.nominator.reads.stores.pods.observe(move |change: &Change<Pod>| {
             let pod = change.object();
             if let Change::Applied { old: Some(old), new } = change
                 && !pods::is_bound(old)
@@ -68,16 +68,16 @@ impl NominationController {
             }
         });
         let to = queue.clone();
-        self.context.stores.node_claims.observe(move |change: &Change<NodeClaim>| {
+        self.nominator.reads.stores.node_claims.observe(move |change: &Change<NodeClaim>| {
             if change.is_deleted() {
                 to.add(ObjectKey::of(&change.object().metadata));
             }
         });
-        let (to, context) = (queue.clone(), self.context.clone());
-        self.context.stores.nodes.observe(move |change: &Change<Node>| {
+        let (to, reads) = (queue.clone(), self.nominator.reads.clone());
+        self.nominator.reads.stores.nodes.observe(move |change: &Change<Node>| {
             let Change::Applied { old: Some(old), new } = change else { return };
             let id = new.spec.as_ref().and_then(|spec| spec.provider_id.as_deref());
-            for claim in id.map(|id| context.stores.node_claims.by(BY_PROVIDER_ID, id)).unwrap_or_default() {
+            for claim in id.map(|id| reads.stores.node_claims.by(BY_PROVIDER_ID, id)).unwrap_or_default() {
                 if node_access(old, Some(&claim)) != NodeAccess::Open
                     && node_access(new, Some(&claim)) == NodeAccess::Open
                 {
@@ -94,10 +94,10 @@ impl NominationController {
 
 impl Reconcile for NominationController {
     async fn reconcile(&self, key: &ObjectKey) -> kube::Result<Requeue> {
-        let (context, claim_name) = (&self.context, key.name.as_str());
-        let claim = context.stores.node_claims.get("", claim_name);
-        let node = node_of(context, claim_name, claim.as_deref());
-        let reservations = context.state.reservations_on(claim_name);
+        let (reads, claim_name) = (&self.nominator.reads, key.name.as_str());
+        let claim = reads.stores.node_claims.get("", claim_name);
+        let node = node_of(reads, claim_name, claim.as_deref());
+        let reservations = reads.state.reservations_on(claim_name);
         let Some(node) = node.filter(|_| !reservations.is_empty()) else {
             self.attempts().remove(claim_name);
             return Ok(Requeue::No);
@@ -106,24 +106,24 @@ impl Reconcile for NominationController {
             return Ok(Requeue::No);
         }
         let name = node.metadata.name.as_deref().unwrap_or_default();
-        let bound = context.stores.pods.by(BY_NODE, name);
+        let bound = reads.stores.pods.by(BY_NODE, name);
         let pending = reservations.into_iter().filter_map(|reservation| {
-            let pod = context.stores.pods.get_key(&reservation.pod)?;
+            let pod = reads.stores.pods.get_key(&reservation.pod)?;
             (pods::uid_of(&pod) == reservation.uid && pods::is_provisionable(&pod))
                 .then_some((reservation, pod))
         });
         let RenominationDecision { to_renominate, no_capacity } = decide(&node, &bound, pending.collect());
         // An obsolete nomination is removed, because the kube-scheduler would try that node first each time.
-        clear(context, &no_capacity).await;
+        clear(&self.nominator, &no_capacity).await;
         for reservation in no_capacity {
             tracing::debug!(pod = %reservation.pod, node = name, "other pods took the reserved capacity");
-            context.state.revoke_reservation(&reservation.uid);
+            reads.state.revoke_reservation(&reservation.uid);
         }
         let to_renominate = count_attempts(&mut self.attempts(), claim_name, to_renominate);
         if to_renominate.is_empty() {
             return Ok(Requeue::No);
         }
-        nominate_all(context, to_renominate, name).await;
+        nominate_all(&self.nominator, to_renominate, name).await;
         Ok(Requeue::After(POLL_INTERVAL))
     }
 }

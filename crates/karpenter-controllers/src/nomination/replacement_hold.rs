@@ -5,18 +5,14 @@
 //!
 //! Reservations of deleted pods are not removed here: a successor may still inherit them.
 
-use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use karpenter_cluster::clock::since;
-use karpenter_state::pod::Pod;
 
-use crate::context::Context;
+use crate::inputs::Reads;
+use crate::nominations::{has_unreserved_pod_of, pod_of};
 use crate::pods;
-use crate::state::PodReservation;
-use crate::stores::UNBOUND_BY_OWNER;
 
 /// How long a replacement stays closed at most.
 const MOVED_PODS_WAIT_MAX: Duration = Duration::from_secs(60);
@@ -68,12 +64,12 @@ impl ReplacementHold {
 }
 
 /// The state of the pods that commands move to the claim's node.
-pub(super) fn moved_pods(context: &Context, claim_name: &str, now: Timestamp) -> MovedPods {
-    let mut owners = context.state.owners_of_moved_slots(claim_name);
+pub(super) fn moved_pods(reads: &Reads, claim_name: &str, now: Timestamp) -> MovedPods {
+    let mut owners = reads.state.owners_of_moved_slots(claim_name);
     let mut is_awaiting = !owners.is_empty();
     let mut is_any_unevicted = false;
-    for reservation in context.state.reservations_on(claim_name) {
-        let pod = pod_of(context, &reservation);
+    for reservation in reads.state.reservations_on(claim_name) {
+        let pod = pod_of(reads, &reservation);
         if pod.as_ref().is_some_and(|pod| pods::is_provisionable(pod)) {
             if since(now, reservation.since) >= UNBOUND_POD_WAIT_MAX {
                 return MovedPods::NoneToWaitFor;
@@ -86,33 +82,9 @@ pub(super) fn moved_pods(context: &Context, claim_name: &str, now: Timestamp) ->
     }
     match is_awaiting {
         false => MovedPods::NoneToWaitFor,
-        true if is_any_unevicted || has_unreserved_pod_of(context, &owners) => MovedPods::Expected,
+        true if is_any_unevicted || has_unreserved_pod_of(reads, &owners) => MovedPods::Expected,
         true => MovedPods::NoneSeen,
     }
-}
-
-/// Whether a pod is expected on the host: it has a reservation there and runs nowhere else, or may inherit one.
-pub(crate) fn expects_pods(context: &Context, host: &str) -> bool {
-    let mut owners = context.state.owners_of_moved_slots(host);
-    for reservation in context.state.reservations_on(host) {
-        match pod_of(context, &reservation) {
-            Some(pod) if pods::is_reschedulable(&pod) => return true,
-            _ if reservation.is_move => owners.extend(reservation.owner),
-            _ => {}
-        }
-    }
-    has_unreserved_pod_of(context, &owners)
-}
-
-fn pod_of(context: &Context, reservation: &PodReservation) -> Option<Arc<Pod>> {
-    context.stores.pods.get_key(&reservation.pod).filter(|pod| pods::uid_of(pod) == reservation.uid)
-}
-
-/// Whether one of these controllers has an unbound pod without a reservation. Pods with a reservation go to that host.
-fn has_unreserved_pod_of(context: &Context, owners: &BTreeSet<String>) -> bool {
-    let is_unreserved =
-        |pod: &Arc<Pod>| pods::is_active(pod) && context.state.reservation_of(pods::uid_of(pod)).is_none();
-    owners.iter().any(|owner| context.stores.pods.by(UNBOUND_BY_OWNER, owner).iter().any(is_unreserved))
 }
 
 #[cfg(test)]

@@ -8,12 +8,11 @@ use karpenter_api::types::NodeClaim;
 use karpenter_cluster::clock::{Clock, since};
 use karpenter_cluster::controllers::context::{label, name_of};
 use karpenter_cluster::store::Store;
+use karpenter_state::claim::{INSTANCE_TERMINATING, condition, provider_id, termination_mode};
 
+use crate::claims::hooks::{DeletionCause, LifecycleOutcome};
 use crate::logs;
 use crate::metrics::Metrics;
-use crate::nodeclaim::hooks::{DeletionCause, LifecycleOutcome};
-use crate::nodeclaim::{INSTANCE_TERMINATING, condition, provider_id, termination_mode};
-use crate::pods;
 use crate::stores::Stores;
 
 type LifecycleReporter = dyn Fn(&NodeClaim, &LifecycleOutcome) + Send + Sync;
@@ -86,7 +85,7 @@ fn count(metrics: &Metrics, stores: &Stores, claim: &NodeClaim, outcome: &Lifecy
             // cause never had any.
             if let DeletionCause::Expired | DeletionCause::GarbageCollected = reason {
                 let node = claim.status.as_ref().and_then(|status| status.node_name.as_deref());
-                let pods = node.map_or(0, |node| pods::reschedulable_on(stores, node));
+                let pods = node.map_or(0, |node| stores.reschedulable_pods_on(node));
                 metrics.disruption.pods_initiated.with_label_values(&series).inc_by(pods as u64);
             }
         }

@@ -20,9 +20,10 @@ use karpenter_model::node_count_tolerance::NodeCountTolerance;
 use karpenter_model::problem::{self, EFFORT_DEFAULT};
 use karpenter_model::spread_share::SpreadShare;
 
+use crate::logs::LogFormat;
+pub use crate::settings::FeatureGates;
 use crate::settings::Settings;
 pub use environment::{IgnoredVariable, without_unreadable};
-pub use gates::FeatureGates;
 use values::{
     boolean, choice, duration, float, gates, integer, node_count_tolerance, port, spread_share, text,
 };
@@ -36,13 +37,6 @@ pub enum LogLevel {
     /// The levels of upstream's logger above error are read as error.
     #[value(aliases = ["dpanic", "panic", "fatal"])]
     Error,
-}
-
-/// The log format.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum LogFormat {
-    Json,
-    Console,
 }
 
 /// The mode of the planner.

@@ -8,18 +8,17 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context as TaskContext, Poll};
 use std::time::Duration;
 
-use http::{Method, Request, Uri};
+use http::Request;
 use tokio::time::Instant;
 use tower::{Layer, Service};
+
+use crate::metrics::client::OnWait;
 
 /// The rate that client-go uses for 0.
 const QPS_DEFAULT: f64 = 5.0;
 /// The burst that client-go uses for 0.
 const BURST_DEFAULT: f64 = 10.0;
 const LEASES: &str = "/apis/coordination.k8s.io/";
-
-/// Called with the time that a request waited before it was sent, zero for most.
-pub type OnWait = Arc<dyn Fn(&Method, &Uri, Duration) + Send + Sync>;
 
 /// Allows `burst` requests at once, and `qps` per second after that.
 #[derive(Debug, Clone, PartialEq)]
@@ -114,6 +113,7 @@ where
 #[cfg(test)]
 mod tests {
     use super::*;
+    use http::Method;
     use std::convert::Infallible;
     use tower::{ServiceExt, service_fn};
 

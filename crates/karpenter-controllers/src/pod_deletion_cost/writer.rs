@@ -9,13 +9,15 @@ use karpenter_cluster::controllers::context::{is_conflict, is_not_found};
 use karpenter_cluster::reconcile::{Queue, Reconcile, Requeue};
 use karpenter_cluster::store::ObjectKey;
 use karpenter_state::pod::Pod;
+use kube::Client;
 use kube::api::{Api, Patch, PatchParams};
 use serde_json::{Value, json};
 
 use super::cost_of;
 use super::rank::Cost;
-use crate::context::Context;
-use crate::stores::key_of_pod;
+use crate::metrics::Metrics;
+use crate::pods::key_of_pod;
+use crate::stores::Stores;
 
 /// The costs to write. Clones share their state.
 #[derive(Debug, Clone, Default)]
@@ -47,7 +49,9 @@ impl CostQueue {
 
 /// The controller that writes the costs.
 pub struct CostWriter {
-    pub context: Context,
+    pub stores: Stores,
+    pub client: Client,
+    pub metrics: Metrics,
     pub queue: CostQueue,
 }
 
@@ -67,9 +71,9 @@ impl CostWriter {
         };
         let patch = json!({"metadata": {"uid": pod.uid, "resourceVersion": pod.resource_version(),
             "annotations": {labels::ANNOTATION_POD_DELETION_COST: value}}});
-        let api = Api::<RawPod>::namespaced(self.context.client.clone(), pod.namespace());
+        let api = Api::<RawPod>::namespaced(self.client.clone(), pod.namespace());
         let written = api.patch(&pod.name, &PatchParams::default(), &Patch::Merge(patch)).await?;
-        self.context.stores.pods.apply(written.into());
+        self.stores.pods.apply(written.into());
         Ok(())
     }
 }
@@ -77,7 +81,7 @@ impl CostWriter {
 impl Reconcile for CostWriter {
     async fn reconcile(&self, key: &ObjectKey) -> kube::Result<Requeue> {
         let Some(wanted) = self.queue.wanted().get(key).cloned() else { return Ok(Requeue::No) };
-        let pod = self.context.stores.pods.get_key(key).filter(|pod| *pod.uid == *wanted.uid);
+        let pod = self.stores.pods.get_key(key).filter(|pod| *pod.uid == *wanted.uid);
         let (result, outcome) = match pod {
             None => ("skipped_notfound", Ok(())),
             Some(pod) if cost_of(&pod) == wanted.cost => ("skipped_unchanged", Ok(())),
@@ -88,7 +92,7 @@ impl Reconcile for CostWriter {
                 Err(error) => ("error", Err(error)),
             },
         };
-        self.context.metrics.pod_deletion_cost_writes.with_label_values(&[result]).inc();
+        self.metrics.pod_deletion_cost_writes.with_label_values(&[result]).inc();
         outcome?;
         let mut all = self.queue.wanted();
         if all.get(key).is_some_and(|present| present.uid == wanted.uid && present.cost == wanted.cost) {

@@ -12,15 +12,17 @@ use karpenter_cluster::clock::{since, until};
 use karpenter_cluster::reconcile::Requeue;
 use karpenter_state::buffers::is_virtual;
 use karpenter_state::pod::Pod;
+use kube::Client;
 use kube::api::Api;
 
 use super::decide::{Decided, Failure, FailureKind, Launch, Placement};
-use super::observe::still_needs_a_node;
 use super::{METRIC_LABEL, Provisioner, RETRY_AFTER, buffers};
 use crate::claims;
-use crate::context::Context;
 use crate::decision_journal::DecisionRecord;
 use crate::events::ObjectEvent;
+use crate::events::Recorder;
+use crate::metrics::Metrics;
+use crate::planner_input::still_needs_a_node;
 
 /// The maximum number of concurrent requests that create claims or publish events.
 const CONCURRENT_WRITES_MAX: usize = 16;
@@ -62,9 +64,8 @@ pub(super) async fn act(
     decided: Decided,
     revision: u64,
 ) -> (kube::Result<Requeue>, Option<Vec<ObjectEvent>>) {
-    let context = &provisioner.context;
-    let now = context.clock.now();
-    record_pod_decisions(context, &decided, now);
+    let now = provisioner.reads.clock.now();
+    record_pod_decisions(&provisioner.writes.metrics, &decided, now);
     let summary = Summary::of(&decided);
     let buffered = buffers::Outcome::of(&decided);
     let Decided { launches, mut placements, mut failures, pools_without_types, faults, .. } = decided;
@@ -90,38 +91,35 @@ pub(super) async fn act(
     let mut events = nominations(provisioner, &placements, &created, now);
     events.extend(failures.iter().filter(|failure| failure.is_reported).flat_map(failed_events));
     events.extend(pools_without_types.iter().map(|(pool, lacks_values)| no_types_event(pool, *lacks_values)));
-    set_scheduler_gauges(context, &failures);
+    set_scheduler_gauges(&provisioner.writes.metrics, &failures);
     summary.record(provisioner, created.len(), &failures, revision, now);
     let last_idle_pass = is_idle.then(|| events.clone());
-    publish(context, events).await;
-    buffers::record(context, buffered, now).await;
+    publish(&provisioner.writes.recorder, events).await;
+    buffers::record(provisioner, buffered, now).await;
     if let Some(error) = outcome.error.take() {
         return (Err(error), None);
     }
     (Ok(outcome.requeue), last_idle_pass)
 }
 
-pub(super) async fn publish(context: &Context, events: Vec<ObjectEvent>) {
-    stream::iter(events)
-        .for_each_concurrent(CONCURRENT_WRITES_MAX, |event| context.recorder.publish(event))
-        .await;
+pub(super) async fn publish(recorder: &Recorder, events: Vec<ObjectEvent>) {
+    stream::iter(events).for_each_concurrent(CONCURRENT_WRITES_MAX, |event| recorder.publish(event)).await;
 }
 
 /// Nominates an existing or in-flight node that pods were planned onto. Pods on a node that is not initialized also get a
 /// reservation.
 fn reserve_on_host(provisioner: &Provisioner, placement: &Placement, now: Timestamp) {
-    let context = &provisioner.context;
     let ttl = SignedDuration::try_from(provisioner.settings.nomination_ttl()).unwrap_or_default();
     let expires = now.checked_add(ttl).unwrap_or(Timestamp::MAX);
     if let Some(name) = placement.host.node.as_ref().and_then(|node| node.metadata.name.as_deref()) {
-        context.state.nominate_node(name, expires);
+        provisioner.reads.state.nominate_node(name, expires);
     }
     if let Some(name) = placement.host.claim.as_ref().and_then(|claim| claim.metadata.name.as_deref()) {
-        context.state.nominate_node(name, expires);
+        provisioner.reads.state.nominate_node(name, expires);
         if !placement.is_initialized {
-            context.state.drop_successor_slots(name);
+            provisioner.reads.state.drop_successor_slots(name);
             for pod in &placement.pods {
-                context.state.reserve(pod, name, now);
+                provisioner.reads.state.reserve(pod, name, now);
             }
         }
     }
@@ -145,21 +143,20 @@ async fn launch(
     launches: Vec<Launch>,
     failures: &mut Vec<Failure>,
 ) -> kube::Result<(Vec<Created>, LaunchOutcome)> {
-    let context = &provisioner.context;
     let mut outcome = LaunchOutcome { requeue: Requeue::No, error: None };
     if launches.is_empty() {
         return Ok((Vec::new(), outcome));
     }
-    let current = current_pools(context, &launches).await?;
-    let now = context.clock.now();
+    let current = current_pools(&provisioner.writes.client, &launches).await?;
+    let now = provisioner.reads.clock.now();
     let mut allowed = Vec::new();
     for mut launch in launches {
-        launch.pods.retain(|pod| is_virtual(pod) || still_needs_a_node(&context.stores, pod));
+        launch.pods.retain(|pod| is_virtual(pod) || still_needs_a_node(&provisioner.reads.stores, pod));
         if launch.pods.is_empty() {
             continue;
         }
         let name = launch.pool.metadata.name.clone().unwrap_or_default();
-        let held = context.launch_backoff.lock().held_until(&name, now);
+        let held = provisioner.creator.launch_backoff.lock().held_until(&name, now);
         let blocked = match current.get(&name) {
             Some(pool) => claims::check_still_launchable(pool, &launch.pool, &launch.usage),
             None => Some(format!("nodepool {name} is gone")),
@@ -175,10 +172,11 @@ async fn launch(
             allowed.push(launch);
         }
     }
-    context.launch_backoff.lock().begin_pass();
+    provisioner.creator.launch_backoff.lock().begin_pass();
+    let creator = &provisioner.creator;
     let mut results = stream::iter(allowed)
         .map(|launch| async move {
-            let result = claims::create(context, &launch.claim).await;
+            let result = creator.create(&launch.claim).await;
             (launch, result)
         })
         .buffered(CONCURRENT_WRITES_MAX);
@@ -189,7 +187,7 @@ async fn launch(
                 let name = claim.metadata.name.unwrap_or_default();
                 launch.pods.retain(|pod| !is_virtual(pod));
                 for pod in &launch.pods {
-                    context.state.reserve(pod, &name, now);
+                    provisioner.reads.state.reserve(pod, &name, now);
                 }
                 created.push(Created { claim: name, pods: launch.pods });
             }
@@ -209,8 +207,7 @@ fn launch_failure(pods: Vec<Arc<Pod>>, why: String, is_reported: bool) -> Failur
 }
 
 /// Records in the pod metrics which pods were planned onto a node and which were not.
-fn record_pod_decisions(context: &Context, decided: &Decided, now: Timestamp) {
-    let metrics = &context.metrics;
+fn record_pod_decisions(metrics: &Metrics, decided: &Decided, now: Timestamp) {
     metrics.plans.end(METRIC_LABEL, decided.zones.clone());
     let launched = decided.launches.iter().flat_map(|launch| &launch.pods);
     let placed = decided.placements.iter().flat_map(|placement| &placement.pods);
@@ -220,20 +217,19 @@ fn record_pod_decisions(context: &Context, decided: &Decided, now: Timestamp) {
 }
 
 /// Sets the gauges that describe the last plan.
-pub(super) fn set_scheduler_gauges(context: &Context, failures: &[Failure]) {
+pub(super) fn set_scheduler_gauges(metrics: &Metrics, failures: &[Failure]) {
     let count = |kind: FailureKind| {
         let of_kind = failures.iter().filter(|failure| failure.kind == kind);
         of_kind.map(|failure| failure.pods.len()).sum::<usize>() as i64
     };
-    let metrics = &context.metrics;
     metrics.scheduler_ignored_pods.set(count(FailureKind::Ignored));
     let unschedulable = count(FailureKind::Unschedulable);
     metrics.scheduler_unschedulable_pods.with_label_values(&[METRIC_LABEL]).set(unschedulable);
 }
 
 /// The NodePools of the launches, read from the API server.
-async fn current_pools(context: &Context, launches: &[Launch]) -> kube::Result<BTreeMap<String, NodePool>> {
-    let api = Api::<NodePool>::all(context.client.clone());
+async fn current_pools(client: &Client, launches: &[Launch]) -> kube::Result<BTreeMap<String, NodePool>> {
+    let api = Api::<NodePool>::all(client.clone());
     let mut current = BTreeMap::new();
     for launch in launches {
         let name = launch.pool.metadata.name.clone().unwrap_or_default();
@@ -358,7 +354,7 @@ impl Summary {
             cost_before_per_hour: Some(self.price_before_per_hour),
             cost_after_per_hour: Some(self.price_after_per_hour),
         };
-        provisioner.context.journal.record_with(decision, self.input);
+        provisioner.journal.record_with(decision, self.input);
     }
 }
 

@@ -1,4 +1,4 @@
-//! CapacityBuffers in a provisioning pass: adds their virtual pods to the plan and writes the result to their status.
+//! CapacityBuffers after a provisioning pass: writes the result of planning their virtual pods to their status.
 //!
 //! Virtual pods are planned like other pods, but get no events, reservations or nominations. The nodes that they were
 //! planned onto are recorded, because such a node is not empty.
@@ -16,10 +16,9 @@ use karpenter_cluster::controllers::context::{is_conflict, name_of, namespace_of
 use karpenter_state::buffers::{PROVISIONING, READY_FOR_PROVISIONING, buffer_of, is_virtual};
 use karpenter_state::pod::Pod;
 
+use super::Provisioner;
 use super::decide::Decided;
-use super::observe::ClassifiedPods;
-use crate::capacity_buffer::{set_condition, virtual_pods, write_status};
-use crate::context::Context;
+use crate::buffers::{set_condition, write_status};
 use crate::pods;
 use crate::stores::listed;
 
@@ -67,37 +66,16 @@ impl Outcome {
     }
 }
 
-/// Adds the virtual pods to the pending pods.
-pub(super) fn add_pending(context: &Context, classified: &mut ClassifiedPods) {
-    classified.pending.extend(virtual_pods(context));
-}
-
-/// Adds the virtual pods to the nodes that the last pass planned them onto, so that disruption sees this capacity in
-/// use.
-pub(super) fn add_to_snapshot(context: &Context, classified: &mut ClassifiedPods) {
-    let hosts = context.state.buffer_hosts();
-    for pod in virtual_pods(context) {
-        let node = hosts.get(pods::uid_of(&pod));
-        match node.filter(|node| context.stores.nodes.get("", node).is_some()) {
-            Some(node) => {
-                let placed = Pod { node_name: Some(node.as_str().into()), ..(*pod).clone() };
-                classified.bound.push(Arc::new(placed));
-            }
-            None => classified.pending.push(pod),
-        }
-    }
-}
-
 /// Records the hosts of virtual pods and writes the status of the buffers.
-pub(super) async fn record(context: &Context, outcome: Outcome, now: Timestamp) {
-    if !context.gates.capacity_buffer {
+pub(super) async fn record(provisioner: &Provisioner, outcome: Outcome, now: Timestamp) {
+    if !provisioner.reader.gates.capacity_buffer {
         return;
     }
-    context.state.set_buffer_hosts(outcome.hosts);
-    for buffer in listed(context.stores.capacity_buffers.as_ref()) {
+    provisioner.reads.state.set_buffer_hosts(outcome.hosts);
+    for buffer in listed(provisioner.reads.stores.capacity_buffers.as_ref()) {
         let key = (namespace_of(&*buffer).to_owned(), name_of(&*buffer).to_owned());
         let status = decide_status(&buffer, outcome.tallies.get(&key).copied(), now);
-        match write_status(context, &buffer, &status).await {
+        match write_status(&provisioner.writes.client, &provisioner.reads.stores, &buffer, &status).await {
             Ok(()) => {}
             // After a conflict, the next pass writes the status.
             Err(error) if is_conflict(&error) => {}

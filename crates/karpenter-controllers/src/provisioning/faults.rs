@@ -12,7 +12,8 @@ use karpenter_model::problem::{Mode, Problem};
 use karpenter_scheduling::validated::{Cause, Fault, PlannerPanic, ValidatedPlan};
 use karpenter_state::pod::Pod;
 
-use crate::context::Context;
+use crate::inputs::Writes;
+use crate::planner_faults::{mode_name, report};
 
 /// How long pods that made the planner panic are left out, unless their spec changes.
 const SUSPECT_TTL: Duration = Duration::from_secs(600);
@@ -86,31 +87,8 @@ impl Faults {
     }
 
     /// Counts the faults and logs each cause, rate-limited.
-    pub(super) fn report(&self, context: &Context) {
-        report(context, "provisioner", &self.found, &self.pod_names(), &self.nodes.join(", "));
-    }
-}
-
-/// Counts the faults and logs each cause, rate-limited.
-pub(crate) fn report(context: &Context, controller: &str, found: &[Fault], pods: &str, nodes: &str) {
-    let now = context.clock.now();
-    for fault in found {
-        let (mode, cause) = (mode_name(fault.mode), fault.cause.name());
-        context.metrics.planner_faults.with_label_values(&[mode, &cause]).inc();
-        if matches!(fault.cause, Cause::Panicked(_)) {
-            context.metrics.runtime.count_panic(controller);
-        }
-        if context.log_throttle.is_due("planner fault", format!("{controller} {mode} {cause}"), now) {
-            let details = fault.cause.to_string();
-            tracing::error!(controller, mode, cause, details, pods, nodes, "planner fault");
-        }
-    }
-}
-
-fn mode_name(mode: Mode) -> &'static str {
-    match mode {
-        Mode::Cost => "cost",
-        Mode::Compat => "compat",
+    pub(super) fn report(&self, writes: &Writes, now: Timestamp) {
+        report(writes, now, "provisioner", &self.found, &self.pod_names(), &self.nodes.join(", "));
     }
 }
 

@@ -1,6 +1,8 @@
 //! Deletes surplus NodeClaims of static NodePools.
 //! Upstream: pkg/controllers/static/deprovisioning/controller.go.
 
+pub(super) mod surplus;
+
 use std::sync::Arc;
 
 use karpenter_api::types::NodeClaim;
@@ -9,35 +11,37 @@ use karpenter_cluster::reconcile::{Queue, Reconcile, Requeue};
 use karpenter_cluster::store::ObjectKey;
 use karpenter_state::cost::DeletionCosts;
 use karpenter_state::pod::Pod;
+use kube::Client;
 
-use super::count::{Counts, counts};
-use super::surplus::{Member, choose};
-use super::{RECHECK, replicas, watch};
-use crate::context::Context;
-use crate::nodeclaim::nodes_of;
+use self::surplus::{Member, choose};
+use crate::claims::node_limits::{Counts, counts};
+use crate::claims::static_pools::{RECHECK, replicas, watch};
+use crate::inputs::Reads;
 use crate::stores::{BY_NODE, BY_POOL};
 use crate::writes;
 
 pub struct StaticDeprovisioning {
-    pub context: Context,
+    pub reads: Reads,
+    pub client: Client,
+    pub deletion_costs: DeletionCosts,
 }
 
 impl StaticDeprovisioning {
     pub fn watch(&self, queue: &Queue) {
-        watch(&self.context, queue);
+        watch(&self.reads, queue);
     }
 
     /// NodeClaims that are neither deleted nor selected by a command, with the pods of their nodes.
     fn members(&self, pool: &str) -> Vec<(Arc<NodeClaim>, Vec<Arc<Pod>>)> {
-        let stores = &self.context.stores;
+        let stores = &self.reads.stores;
         let claims = stores.node_claims.by(BY_POOL, pool).into_iter();
         let staying = claims.filter(|claim| {
-            let counts = Counts::of([&**claim], |name| self.context.state.is_marked_for_deletion(name));
+            let counts = Counts::of([&**claim], |name| self.reads.state.is_marked_for_deletion(name));
             !is_deleting(&**claim) && counts.active == 1
         });
         staying
             .map(|claim| {
-                let nodes = nodes_of(&self.context, &claim);
+                let nodes = self.reads.stores.nodes_of(&claim);
                 let pods = nodes.iter().flat_map(|node| stores.pods.by(BY_NODE, name_of(&**node))).collect();
                 (claim, pods)
             })
@@ -47,10 +51,10 @@ impl StaticDeprovisioning {
 
 impl Reconcile for StaticDeprovisioning {
     async fn reconcile(&self, key: &ObjectKey) -> kube::Result<Requeue> {
-        let context = &self.context;
-        let Some(pool) = context.stores.node_pools.get_key(key) else { return Ok(Requeue::No) };
-        let Some(replicas) = replicas(context, &pool) else { return Ok(Requeue::No) };
-        let active = counts(context, name_of(&*pool)).active;
+        let reads = &self.reads;
+        let Some(pool) = reads.stores.node_pools.get_key(key) else { return Ok(Requeue::No) };
+        let Some(replicas) = replicas(reads, &pool) else { return Ok(Requeue::No) };
+        let active = counts(reads, name_of(&*pool)).active;
         let surplus = active.saturating_sub(replicas);
         if surplus == 0 {
             return Ok(Requeue::After(RECHECK));
@@ -63,16 +67,16 @@ impl Reconcile for StaticDeprovisioning {
         );
         let members = self.members(name_of(&*pool));
         let views: Vec<Member<'_>> = members.iter().map(|(claim, pods)| Member { claim, pods }).collect();
-        let costs = match context.gates.pod_deletion_cost_management {
-            true => DeletionCosts::Managed,
-            false => DeletionCosts::SetByUsers,
-        };
-        let chosen =
-            choose(&views, usize::try_from(surplus).unwrap_or(usize::MAX), costs, context.clock.now());
+        let chosen = choose(
+            &views,
+            usize::try_from(surplus).unwrap_or(usize::MAX),
+            self.deletion_costs,
+            reads.clock.now(),
+        );
         for (claim, _) in
             members.iter().filter(|(claim, _)| chosen.iter().any(|name| name == name_of(&**claim)))
         {
-            writes::delete(&context.client, &context.stores.node_claims, &**claim).await?;
+            writes::delete(&self.client, &reads.stores.node_claims, &**claim).await?;
         }
         Ok(Requeue::After(RECHECK))
     }

@@ -8,27 +8,30 @@ use karpenter_cluster::controllers::context::name_of;
 use karpenter_cluster::reconcile::{Queue, Reconcile, Requeue};
 use karpenter_cluster::store::ObjectKey;
 
-use super::count::{Counts, counts, reserve_nodes};
-use super::{RECHECK, is_ready, replicas, watch};
-use crate::claims;
-use crate::context::Context;
+use crate::claims::node_limits::{Counts, counts, reserve_nodes};
+use crate::claims::static_pools::{RECHECK, is_ready, replicas, watch};
+use crate::claims::{self, ClaimCreator};
+use crate::inputs::Reads;
+use crate::state::node_limit_grants::NodeLimitGrants;
 
 /// How often a NodePool that reached its node limit is reconciled.
 const AT_LIMIT: Duration = Duration::from_secs(30);
 
 pub struct StaticProvisioning {
-    pub context: Context,
+    pub reads: Reads,
+    pub claims: ClaimCreator,
+    pub node_limit_grants: NodeLimitGrants,
 }
 
 impl StaticProvisioning {
     pub fn watch(&self, queue: &Queue) {
         // This observer is registered first, so that the back-off is updated before the same change triggers a
         // reconcile.
-        let context = self.context.clone();
-        self.context.stores.node_claims.observe(move |change| {
-            context.launch_backoff.note(change, context.clock.now());
+        let (launch_backoff, clock) = (self.claims.launch_backoff.clone(), self.reads.clock);
+        self.reads.stores.node_claims.observe(move |change| {
+            launch_backoff.note(change, clock.now());
         });
-        watch(&self.context, queue);
+        watch(&self.reads, queue);
     }
 }
 
@@ -42,24 +45,24 @@ pub(super) fn missing(counts: Counts, replicas: u32) -> u32 {
 
 impl Reconcile for StaticProvisioning {
     async fn reconcile(&self, key: &ObjectKey) -> kube::Result<Requeue> {
-        let context = &self.context;
-        let Some(pool) = context.stores.node_pools.get_key(key) else { return Ok(Requeue::No) };
-        let Some(replicas) = replicas(context, &pool).filter(|_| is_ready(&pool)) else {
+        let Self { reads, claims: creator, node_limit_grants } = self;
+        let Some(pool) = reads.stores.node_pools.get_key(key) else { return Ok(Requeue::No) };
+        let Some(replicas) = replicas(reads, &pool).filter(|_| is_ready(&pool)) else {
             return Ok(Requeue::No);
         };
-        claims::resolve_unconfirmed_creates(context).await?;
-        let counts = counts(context, name_of(&*pool));
+        creator.resolve_unconfirmed_creates().await?;
+        let counts = counts(reads, name_of(&*pool));
         let missing = missing(counts, replicas);
         if missing == 0 {
             return Ok(Requeue::After(RECHECK));
         }
-        let now = context.clock.now();
-        let held = context.launch_backoff.lock().held_until(name_of(&*pool), now);
+        let now = reads.clock.now();
+        let held = creator.launch_backoff.lock().held_until(name_of(&*pool), now);
         if let Some(held) = held {
             tracing::info!(until = %held, "launches failed repeatedly, waiting");
             return Ok(Requeue::After(until(now, held)));
         }
-        let grant = reserve_nodes(context, &pool, missing);
+        let grant = reserve_nodes(reads, node_limit_grants, &pool, missing);
         if grant.granted() == 0 {
             tracing::info!("nodepool node limit reached");
             return Ok(Requeue::After(AT_LIMIT));
@@ -70,10 +73,10 @@ impl Reconcile for StaticProvisioning {
             provision_count = grant.granted(),
             "provisioning nodeclaims to satisfy replica count"
         );
-        context.launch_backoff.lock().begin_pass();
+        creator.launch_backoff.lock().begin_pass();
         let claim = claims::claim_from_template(&pool);
         for _ in 0..grant.granted() {
-            claims::create(context, &claim).await?;
+            creator.create(&claim).await?;
         }
         let is_limited = grant.granted() < missing;
         Ok(Requeue::After(if is_limited { AT_LIMIT } else { RECHECK }))

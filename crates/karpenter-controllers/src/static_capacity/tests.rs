@@ -1,14 +1,14 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use karpenter_api::types::NodeClaim;
 use karpenter_state::cost::DeletionCosts;
 use karpenter_state::pod::Pod;
 use serde_json::{Value, json};
 
-use super::count::Counts;
+use super::deprovisioning::surplus::{Member, choose};
 use super::provisioning::missing;
-use super::surplus::{Member, choose};
-use super::*;
+use crate::claims::node_limits::Counts;
 
 fn claim(name: &str, patch: Value) -> NodeClaim {
     let mut object = json!({

@@ -5,8 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use karpenter_aws::interruption::message::Kind;
 use karpenter_cluster::store::ObjectKey;
-use karpenter_controllers::logs::{Lines, PassIds};
-use karpenter_controllers::operator::options::LogFormat;
+use karpenter_controllers::logs::{Lines, LogFormat, PassIds};
 use regex::Regex;
 use serde_json::json;
 use tracing::Level;

@@ -19,9 +19,9 @@ use karpenter_aws::instance_calls::provider_id;
 use karpenter_aws::options::AwsOptions;
 use karpenter_cluster::clock::Clock;
 use karpenter_cluster::cluster::{Cluster, Options as ClusterOptions};
+use karpenter_controllers::Context;
 use karpenter_controllers::FeatureGates;
-use karpenter_controllers::context::Context;
-use karpenter_controllers::legacy;
+use karpenter_controllers::operator::legacy_api;
 use karpenter_controllers::operator::{Operator, Options};
 use kube::Client;
 use kube::api::{Api, DynamicObject, ListParams, Patch, PatchParams, PostParams};
@@ -121,7 +121,7 @@ impl World {
             ..karpenter_legacy::Options::default()
         };
         if let Some(operator) = &mut self.operator {
-            legacy::serve(operator, options).await;
+            legacy_api::serve(operator, options).await;
         }
     }
 

@@ -12,12 +12,11 @@ use karpenter_state::cost::unreadable_cost;
 use karpenter_state::pod::Pod;
 use karpenter_state::{AssembledCluster, ControlError, PoolBudgetError};
 
-use crate::context::Context;
 use crate::disruption::Disruption;
-use crate::disruption::observe::deletion_costs;
 use crate::disruption::resolved_command::Candidate;
 use crate::events::ObjectEvent;
-use crate::node::annotation_event;
+use crate::evictions::annotation_event;
+use crate::inputs::Reads;
 
 const UNCONSOLIDATABLE_EVERY: Duration = Duration::from_secs(15 * 60);
 const BUDGET_EVERY: Duration = Duration::from_secs(60);
@@ -32,10 +31,9 @@ impl Disruption {
         evaluation: &Evaluation,
         took: &[(Method, Duration)],
     ) {
-        let context = &self.context;
-        let now = context.clock.now();
-        context.verdicts.replace(assembled, evaluation, now);
-        let metrics = &context.metrics.disruption;
+        let now = self.reads.clock.now();
+        self.verdicts.replace(assembled, evaluation, now);
+        let metrics = &self.writes.metrics.disruption;
         let mut eligible: BTreeMap<Reason, usize> = BTreeMap::new();
         // Multi-node and single-node consolidation have the same candidates.
         let counted = |outcome: &&MethodOutcome| outcome.method != Method::SingleNodeConsolidation;
@@ -68,8 +66,8 @@ impl Disruption {
             }
         }
         for standing in &evaluation.verdicts {
-            let about = verdict_events(&self.context, assembled, standing);
-            if about.iter().any(|event| context.recorder.is_due(event)) {
+            let about = verdict_events(&self.reads, assembled, standing);
+            if about.iter().any(|event| self.writes.recorder.is_due(event)) {
                 reported_nodes += 1;
                 events.extend(about);
             }
@@ -86,14 +84,14 @@ impl Disruption {
         assembled: &AssembledCluster,
         annotated: &[Arc<Pod>],
     ) {
-        let now = self.context.clock.now();
+        let now = self.reads.clock.now();
         let ours = our_nodes(assembled);
         let on_ours = annotated
             .iter()
             .filter(|pod| crate::pods::node_name(pod).is_some_and(|node| ours.contains(node)));
         let events = on_ours.filter_map(|pod| annotation_event(pod, now));
         let events = events.map(|event| event.repeat_after(UNCONSOLIDATABLE_EVERY));
-        let new = events.filter(|event| self.context.recorder.is_due(event));
+        let new = events.filter(|event| self.writes.recorder.is_due(event));
         self.publish(new.take(REPORTED_NODES_MAX).collect()).await;
     }
 
@@ -111,9 +109,11 @@ impl Disruption {
             .iter()
             .filter(|pod| crate::pods::node_name(pod).is_some_and(|node| ours.contains(node)));
         let Some(first) = on_ours.next() else { return };
-        let Some((annotation, value)) = unreadable_cost(first, deletion_costs(&self.context)) else { return };
+        let Some((annotation, value)) = unreadable_cost(first, self.reader.gates.deletion_costs()) else {
+            return;
+        };
         let others = on_ours.count();
-        if self.context.log_throttle.is_due("pod deletion cost", "", self.context.clock.now()) {
+        if self.writes.log_throttle.is_due("pod deletion cost", "", self.reads.clock.now()) {
             tracing::warn!(
                 pod = format!("{}/{}", first.namespace(), first.name),
                 annotation,
@@ -126,7 +126,7 @@ impl Disruption {
 
     /// Events for invalid annotations and budgets, on their NodePool.
     fn invalid_config_events(&self, assembled: &AssembledCluster) -> Vec<ObjectEvent> {
-        let pools = &self.context.stores.node_pools;
+        let pools = &self.reads.stores.node_pools;
         let event = |pool: &str, reason: &'static str, words: String| {
             let pool = pools.get("", pool)?;
             Some(ObjectEvent::warning(&*pool, reason, words).repeat_after(UNCONSOLIDATABLE_EVERY))
@@ -139,7 +139,7 @@ impl Disruption {
             .map(|error: &PoolBudgetError| (&error.pool, "InvalidDisruptionBudget", error.to_string()));
         let events: Vec<ObjectEvent> =
             controls.chain(budgets).filter_map(|(pool, reason, words)| event(pool, reason, words)).collect();
-        for event in events.iter().filter(|event| self.context.recorder.is_due(event)) {
+        for event in events.iter().filter(|event| self.writes.recorder.is_due(event)) {
             tracing::warn!("{}", event.message);
         }
         events
@@ -152,7 +152,7 @@ impl Disruption {
         evaluation: &Evaluation,
         events: &mut Vec<ObjectEvent>,
     ) {
-        let rehearsed = &self.context.metrics.disruption.rehearsed_nodes;
+        let rehearsed = &self.writes.metrics.disruption.rehearsed_nodes;
         rehearsed.reset();
         for dry_run_command in &evaluation.dry_run_commands {
             let reason = dry_run_command.method.reason();
@@ -167,7 +167,7 @@ impl Disruption {
             let about = self.candidate_events(&resolved, "ConsolidationDryRun", text);
             let about: Vec<ObjectEvent> =
                 about.into_iter().map(|event| event.repeat_after(UNCONSOLIDATABLE_EVERY)).collect();
-            if about.iter().any(|event| self.context.recorder.is_due(event)) {
+            if about.iter().any(|event| self.writes.recorder.is_due(event)) {
                 self.record("would ", "dry-run", &resolved, assembled);
             }
             events.extend(about);
@@ -199,7 +199,7 @@ fn budget_events(disruption: &Disruption, evaluation: &Evaluation) -> Vec<Object
         .filter(|((_, reason), budget)| wanted.contains(reason) && budget.is_blocking());
     blocking
         .filter_map(|((pool, reason), _)| {
-            let pool = disruption.context.stores.node_pools.get("", pool)?;
+            let pool = disruption.reads.stores.node_pools.get("", pool)?;
             let reason = reason.as_str();
             let text =
                 format!("No allowed disruptions for disruption reason {reason} due to blocking budget");
@@ -209,11 +209,7 @@ fn budget_events(disruption: &Disruption, evaluation: &Evaluation) -> Vec<Object
 }
 
 /// A verdict's events on the node and the claim, and on the NodePool if its repair stopped.
-fn verdict_events(
-    context: &Context,
-    assembled: &AssembledCluster,
-    standing: &NodeVerdict,
-) -> Vec<ObjectEvent> {
+fn verdict_events(reads: &Reads, assembled: &AssembledCluster, standing: &NodeVerdict) -> Vec<ObjectEvent> {
     let Some(kind) = standing.event() else { return Vec::new() };
     let Some(host) = assembled.state_nodes.get(standing.state_node) else { return Vec::new() };
     let text = standing.verdict.to_string();
@@ -225,7 +221,7 @@ fn verdict_events(
     let claim = host.claim.as_deref().map(|claim| ObjectEvent::normal(claim, reason, text.clone()));
     let node = host.node.as_deref().map(|node| ObjectEvent::normal(node, reason, text.clone()));
     let pool = match &standing.verdict {
-        Verdict::RepairHalted { pool } => context.stores.node_pools.get("", pool),
+        Verdict::RepairHalted { pool } => reads.stores.node_pools.get("", pool),
         _ => None,
     };
     let pool = pool.map(|pool| ObjectEvent::normal(&*pool, reason, text));

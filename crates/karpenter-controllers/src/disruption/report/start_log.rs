@@ -10,12 +10,12 @@ use super::super::Disruption;
 use super::super::resolved_command::{Candidate, Replacement, ResolvedCommand};
 use crate::claims::values;
 use crate::logs;
-use crate::node::repair::{self, RepairCase};
+use crate::node_health::RepairCase;
 
 impl Disruption {
     pub(in super::super) fn log_start(&self, id: &str, resolved: &ResolvedCommand) {
         let is_repair = resolved.method == Method::Repair;
-        let cases = is_repair.then(|| repair::repair_cases(&self.context, self.context.clock.now()));
+        let cases = is_repair.then(|| self.reader.node_health.repair_cases(self.reads.clock.now()));
         let case_of = |candidate: &Candidate| cases.as_ref()?.get(&candidate.node);
         for (candidate, RepairCase { matched, .. }) in
             resolved.candidates.iter().filter_map(|candidate| Some((candidate, case_of(candidate)?)))
@@ -36,7 +36,7 @@ impl Disruption {
             .candidates
             .iter()
             .map(|candidate| {
-                let claim = self.context.stores.node_claims.get("", &candidate.id.name);
+                let claim = self.reads.stores.node_claims.get("", &candidate.id.name);
                 let is_escalated = case_of(candidate).is_some_and(|case| case.is_escalated);
                 disrupted_node(candidate, claim.as_deref(), is_escalated)
             })

@@ -1,6 +1,8 @@
+use karpenter_disruption::cluster::Reason;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::annotations::{ANNOTATION_REPLACES, created_for, method_name, policy_name};
 
 fn claim(name: &str, patch: Value) -> Arc<NodeClaim> {
     let mut metadata = json!({"name": name, "uid": format!("uid-{name}"),

@@ -1,6 +1,7 @@
 use serde_json::{Value, json};
 
 use super::*;
+use crate::evictions::{BACKOFF_MAX, backoff};
 
 fn time(text: &str) -> Timestamp {
     format!("2026-01-01T{text}Z").parse().expect("a time")

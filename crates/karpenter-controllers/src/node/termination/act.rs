@@ -10,17 +10,17 @@ use karpenter_api::types::{ConditionStatus, NodeClaim};
 use karpenter_cloud::CloudError;
 use karpenter_cluster::controllers::context::{label, name_of};
 use karpenter_cluster::reconcile::Requeue;
+use karpenter_state::claim::{DISRUPTION_REASON, INSTANCE_TERMINATING};
 use serde_json::{Value, json};
 
-use super::decide::{DRAINED, Drain, Facts, Step, condition};
+use super::decide::{DRAINED, Facts, Step, condition};
 use super::{DRAIN_POLL, INSTANCE_POLL, NodeTermination};
 use crate::events::ObjectEvent;
-use crate::node::eviction::EvictionMode;
-use crate::nodeclaim::INSTANCE_TERMINATING;
+use crate::evictions::EvictionMode;
+use crate::evictions::drain::Drain;
 use crate::writes;
 
 const VOLUMES_DETACHED: &str = "VolumesDetached";
-const DISRUPTION_REASON: &str = "DisruptionReason";
 /// The reason in a pod's event if the claim has no disruption reason.
 const REASON_UNKNOWN: &str = "Forceful Termination";
 
@@ -40,11 +40,11 @@ impl NodeTermination {
         if let Some(by) = terminate_by {
             let message = format!("All pods will be deleted by {by}");
             let event = ObjectEvent::warning(&**node, "TerminationGracePeriodExpiring", message);
-            self.context.recorder.publish(event).await;
+            self.writes.recorder.publish(event).await;
         }
         let Some(patch) = taint_patch(node) else { return Ok(Some(node.clone())) };
-        let nodes = &self.context.stores.nodes;
-        let written = writes::merge_unchanged(&self.context.client, nodes, &**node, patch).await?;
+        let nodes = &self.reads.stores.nodes;
+        let written = writes::merge_unchanged(&self.writes.client, nodes, &**node, patch).await?;
         if written.is_some() {
             tracing::info!(
                 nodeclaim = claim.map(name_of),
@@ -79,7 +79,7 @@ impl NodeTermination {
                 let message =
                     format!("Awaiting deletion of bound volumeattachments ({})", attachments.join(", "));
                 let event = ObjectEvent::normal(&*facts.node, "AwaitingVolumeDetachment", message);
-                self.context.recorder.publish(event).await;
+                self.writes.recorder.publish(event).await;
                 Ok(Requeue::After(DRAIN_POLL))
             }
             Step::TerminateInstance { volumes_detached } => {
@@ -100,7 +100,7 @@ impl NodeTermination {
             self.evictions.add(pod, node, EvictionMode::Evict, reason);
         }
         let message = format!("Failed to drain node, {} pods are waiting to be evicted", drain.waiting);
-        self.context.recorder.publish(ObjectEvent::warning(&*facts.node, "FailedDraining", message)).await;
+        self.writes.recorder.publish(ObjectEvent::warning(&*facts.node, "FailedDraining", message)).await;
     }
 
     /// Counts a drained node once: before the condition `Drained` becomes `True`.
@@ -108,7 +108,7 @@ impl NodeTermination {
         let drained = facts.claim.as_deref().and_then(|claim| condition(claim, DRAINED));
         if drained.is_some_and(|drained| drained.status == ConditionStatus::Unknown) {
             let pool = label(&*facts.node, labels::NODEPOOL).unwrap_or_default();
-            self.context.metrics.nodes_drained.with_label_values(&[pool]).inc();
+            self.writes.metrics.nodes_drained.with_label_values(&[pool]).inc();
         }
     }
 
@@ -129,7 +129,7 @@ impl NodeTermination {
             // Without a claim, the instance is not known, so only the finalizer is removed.
             return self.remove_finalizer(&facts.node, None).await;
         };
-        match self.context.cloud.delete(&claim).await {
+        match self.cloud.delete(&claim).await {
             Ok(()) => {
                 let facts = Facts { claim: Some(claim), ..facts.clone() };
                 self.set_conditions(&facts, |conditions| {
@@ -152,11 +152,11 @@ impl NodeTermination {
         let Some(claim) = &facts.claim else { return Ok(None) };
         let old = claim.status.clone().unwrap_or_default();
         let mut new = old.clone();
-        let now = self.context.clock.now();
+        let now = self.reads.clock.now();
         let metadata = &claim.metadata;
         change(&mut ConditionSet::open(NODE_CLAIM_CONDITIONS, metadata, &mut new.conditions, now));
-        let claims = &self.context.stores.node_claims;
-        let written = writes::status_unchanged(&self.context.client, claims, &**claim, &old, &new).await?;
+        let claims = &self.reads.stores.node_claims;
+        let written = writes::status_unchanged(&self.writes.client, claims, &**claim, &old, &new).await?;
         Ok(Some(written.map_or_else(|| claim.clone(), Arc::new)))
     }
 
@@ -166,7 +166,7 @@ impl NodeTermination {
         node: &Node,
         claim: Option<&NodeClaim>,
     ) -> kube::Result<Requeue> {
-        let nodes = &self.context.stores.nodes;
+        let nodes = &self.reads.stores.nodes;
         let left: Vec<&String> = node
             .metadata
             .finalizers
@@ -175,7 +175,7 @@ impl NodeTermination {
             .filter(|name| *name != labels::FINALIZER_TERMINATION)
             .collect();
         let patch = json!({"metadata": {"finalizers": left}});
-        if writes::merge_unchanged(&self.context.client, nodes, node, patch).await?.is_some() {
+        if writes::merge_unchanged(&self.writes.client, nodes, node, patch).await?.is_some() {
             tracing::info!(nodeclaim = claim.map(name_of), "deleted node");
         }
         Ok(Requeue::No)

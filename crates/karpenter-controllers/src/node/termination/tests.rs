@@ -2,6 +2,7 @@ use serde_json::{Value, json};
 
 use super::act::taint_patch;
 use super::*;
+use crate::evictions::drain::{Drain, decide_drain};
 
 fn time(text: &str) -> Timestamp {
     format!("2026-01-01T{text}Z").parse().expect("a time")

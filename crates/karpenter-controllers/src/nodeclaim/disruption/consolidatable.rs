@@ -7,8 +7,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use karpenter_api::types::{NodeClaim, NodePool};
 use karpenter_cluster::clock::since;
-
-use crate::nodeclaim::{INITIALIZED, condition, is_true};
+use karpenter_state::claim::{INITIALIZED, condition, is_true};
 
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Consolidatable {

@@ -12,9 +12,8 @@ use karpenter_api::types::NodeClaim;
 use karpenter_cloud::CloudError;
 use karpenter_cluster::clock::whole_seconds;
 use karpenter_cluster::controllers::context::{annotation, is_deleting, label};
+use karpenter_state::claim::{REGISTERED, is_true, provider_id};
 use serde_json::{Map, Value, json};
-
-use crate::nodeclaim::{REGISTERED, is_true, provider_id};
 
 /// The interval in which a terminating instance is checked.
 pub(super) const RETRY_TERMINATION: Duration = Duration::from_secs(5);

@@ -8,10 +8,11 @@ use k8s_openapi::api::core::v1::{Node, Taint};
 use karpenter_api::labels;
 use karpenter_api::types::{ConditionStatus, NodeClaim};
 use karpenter_cluster::controllers::context::label;
-use karpenter_model::quantity::Quantity;
+use karpenter_state::claim::{
+    INITIALIZED, REBOOTING, REGISTERED, condition_status, is_true, unregistered_resource,
+};
+use karpenter_state::node::is_node_ready;
 use serde_json::{Value, json};
-
-use crate::nodeclaim::{INITIALIZED, REBOOTING, REGISTERED, condition_status, is_node_ready, is_true};
 
 /// The node lifecycle controller removes this taint shortly after the node became ready.
 const TAINT_NOT_READY: &str = "node.kubernetes.io/not-ready";
@@ -80,20 +81,4 @@ fn text(taint: &Taint) -> String {
         None | Some("") => format!("{}:{}", taint.key, taint.effect),
         Some(value) => format!("{}={value}:{}", taint.key, taint.effect),
     }
-}
-
-/// Whether the node reports a quantity of every requested resource.
-pub(crate) fn has_all_resources(claim: &NodeClaim, node: &Node) -> bool {
-    unregistered_resource(claim, node).is_none()
-}
-
-/// The first requested resource that the node does not report; its device plugin is not registered yet.
-fn unregistered_resource<'a>(claim: &'a NodeClaim, node: &Node) -> Option<&'a str> {
-    let requests = claim.spec.resources.as_ref()?.requests.as_ref()?;
-    let allocatable = node.status.as_ref().and_then(|status| status.allocatable.as_ref());
-    let has = |name: &str| {
-        let amount = allocatable.and_then(|amounts| amounts.get(name));
-        amount.and_then(|amount| amount.0.parse::<Quantity>().ok()).is_some_and(|amount| !amount.is_zero())
-    };
-    requests.iter().find(|(name, amount)| !amount.is_zero() && !has(name)).map(|(name, _)| name.as_str())
 }

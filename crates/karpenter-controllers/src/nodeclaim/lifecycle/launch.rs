@@ -10,9 +10,9 @@ use karpenter_api::labels::PROVISIONER_NAME;
 use karpenter_api::types::{ConditionStatus, NodeClaim};
 use karpenter_cloud::{CloudError, Instance};
 use karpenter_model::labels::DOTTED;
+use karpenter_state::claim::{LAUNCHED, change_conditions, condition, condition_status};
 
-use crate::nodeclaim::hooks::DeletionCause;
-use crate::nodeclaim::{LAUNCHED, change_conditions, condition, condition_status};
+use crate::claims::hooks::DeletionCause;
 
 /// The maximum size of a message in an event or a condition.
 const MESSAGE_BYTES_MAX: usize = 1024;

@@ -7,9 +7,9 @@ use std::time::Duration;
 use jiff::Timestamp;
 use karpenter_api::types::NodeClaim;
 use karpenter_cluster::clock::since;
+use karpenter_state::claim::{LAUNCHED, REGISTERED, condition, is_true};
 
-use crate::nodeclaim::hooks::DeletionCause;
-use crate::nodeclaim::{LAUNCHED, REGISTERED, condition, is_true};
+use crate::claims::hooks::DeletionCause;
 
 pub(super) const LAUNCH_TIMEOUT: Duration = Duration::from_secs(5 * 60);
 pub(super) const REGISTRATION_TIMEOUT: Duration = Duration::from_secs(15 * 60);

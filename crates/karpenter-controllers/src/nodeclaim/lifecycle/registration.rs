@@ -11,9 +11,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use karpenter_api::labels::{self, FINALIZER_TERMINATION, TAINT_UNREGISTERED};
 use karpenter_api::types::{ConditionStatus, NodeClaim};
 use karpenter_cluster::controllers::context::{is_deleting, label};
+use karpenter_state::claim::{REGISTERED, condition_status};
 use serde_json::{Map, Value, json};
-
-use crate::nodeclaim::{REGISTERED, condition_status};
 
 #[derive(Debug)]
 pub(super) enum Registration {

@@ -15,7 +15,7 @@ use super::initialization::{self, Initialization};
 use super::launch::{self, LaunchOutcome};
 use super::liveness::{self, Liveness};
 use super::registration::{self, Registration};
-use crate::nodeclaim::hooks::DeletionCause;
+use crate::claims::hooks::DeletionCause;
 
 fn merge(target: &mut Value, patch: &Value) {
     match (target, patch) {

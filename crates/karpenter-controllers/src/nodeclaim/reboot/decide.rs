@@ -12,11 +12,13 @@ use karpenter_api::types::{Condition, ConditionStatus, NodeClaim};
 use karpenter_cluster::clock::until;
 use karpenter_cluster::controllers::context::{annotation, is_deleting, uid_of};
 use karpenter_model::duration::parse_go_duration;
+use karpenter_state::claim::{INITIALIZED, REBOOTING, condition};
+use karpenter_state::node::is_node_ready;
 use karpenter_state::pod::Pod;
 
-use crate::node::eviction::EvictionMode;
-use crate::node::termination::decide::{MIN_DRAIN_TIME, decide_drain};
-use crate::nodeclaim::{INITIALIZED, REBOOTING, condition, is_node_ready};
+use crate::claims::reboot_request::REQUESTED;
+use crate::evictions::EvictionMode;
+use crate::evictions::drain::{MIN_DRAIN_TIME, decide_drain};
 
 pub const POLL: Duration = Duration::from_secs(15);
 /// How long the provider may take to accept the reboot; counted by each process from its first call.
@@ -24,7 +26,6 @@ pub const ISSUANCE_TIMEOUT: Duration = Duration::from_secs(5 * 60);
 /// How long the node may take to become ready after the reboot was issued.
 pub const OBSERVATION_WINDOW: Duration = Duration::from_secs(20 * 60);
 
-pub const REQUESTED: &str = "RebootRequested";
 pub const ISSUED: &str = "RebootIssued";
 
 /// The outcome of a reboot; the label `result` of metrics.

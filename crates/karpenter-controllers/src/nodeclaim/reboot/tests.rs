@@ -3,7 +3,8 @@ use serde_json::{Value, json};
 
 use super::decide::*;
 use super::*;
-use crate::node::eviction::EvictionMode;
+use crate::claims::reboot_request::REQUESTED;
+use crate::evictions::EvictionMode;
 
 fn merge(target: &mut Value, patch: &Value) {
     match (target, patch) {

@@ -1,42 +1,14 @@
-//! Feature gates.
+//! The text form of the feature gates.
 
 use std::str::FromStr;
 
 use super::values::parse_go_bool;
+use crate::settings::FeatureGates;
 
 /// Upstream's default value of the flag.
 pub(super) const DEFAULT_TEXT: &str = "NodeRepair=false,ReservedCapacity=true,SpotToSpotConsolidation=false,\
 NodeOverlay=false,StaticCapacity=false,CapacityBuffer=false,TerminateFirstDrift=false,TerminateFirstRepair=false,\
 PodDeletionCostManagement=false";
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct FeatureGates {
-    pub node_repair: bool,
-    pub reserved_capacity: bool,
-    pub spot_to_spot_consolidation: bool,
-    pub node_overlay: bool,
-    pub static_capacity: bool,
-    pub capacity_buffer: bool,
-    pub terminate_first_drift: bool,
-    pub terminate_first_repair: bool,
-    pub pod_deletion_cost_management: bool,
-}
-
-impl Default for FeatureGates {
-    fn default() -> Self {
-        Self {
-            node_repair: false,
-            reserved_capacity: true,
-            spot_to_spot_consolidation: false,
-            node_overlay: false,
-            static_capacity: false,
-            capacity_buffer: false,
-            terminate_first_drift: false,
-            terminate_first_repair: false,
-            pod_deletion_cost_management: false,
-        }
-    }
-}
 
 impl FeatureGates {
     fn gate(&mut self, name: &str) -> Option<&mut bool> {

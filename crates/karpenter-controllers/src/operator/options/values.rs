@@ -7,7 +7,7 @@ use karpenter_model::duration::parse_go_duration;
 use karpenter_model::node_count_tolerance::NodeCountTolerance;
 use karpenter_model::spread_share::SpreadShare;
 
-use super::FeatureGates;
+use crate::settings::FeatureGates;
 
 pub fn text(value: &str) -> Result<String, String> {
     Ok(value.to_owned())

@@ -9,7 +9,7 @@ use karpenter_api::types::{Condition, KWOKNodeClass, NodeClaim, NodePool};
 use karpenter_apiserver::{ApiServer, Config};
 use karpenter_cluster::cluster::{Cluster, Options as ClusterOptions};
 use karpenter_controllers::Context;
-use karpenter_controllers::legacy;
+use karpenter_controllers::operator::legacy_api;
 use karpenter_controllers::operator::{Operator, Options};
 use karpenter_kwok::Kwok;
 use kube::api::{Api, ListParams};
@@ -65,7 +65,7 @@ impl World {
     /// Installs the CRDs of the v1alpha5 API and starts its controllers.
     pub(crate) async fn serve_legacy(&mut self) {
         define(&self.client, karpenter_api::crds::legacy()).await;
-        legacy::serve(&mut self.operator, karpenter_legacy::Options::default()).await;
+        legacy_api::serve(&mut self.operator, karpenter_legacy::Options::default()).await;
     }
 
     pub(crate) fn context(&self) -> &Context {

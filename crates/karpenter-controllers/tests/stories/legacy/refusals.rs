@@ -118,7 +118,7 @@ async fn readiness_names_missing_v1alpha5_crds() {
     let cloud = Arc::new(Kwok::generic(client.clone(), clock));
     let operator = Operator::watch(client.clone(), cloud, clock, Options::default());
     let pages = operator.health_pages();
-    let _kinds = LegacyKinds::watch(operator.context());
+    let _kinds = LegacyKinds::watch(&operator.context().client, &operator.context().stores);
     let readiness = async || String::from_utf8(pages("/readyz", "").body).expect("text");
     let names_only_legacy_kinds = |body: &String| {
         let lines: Vec<&str> = body.lines().collect();

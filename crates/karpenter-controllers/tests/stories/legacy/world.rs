@@ -9,7 +9,7 @@ use karpenter_api::crds;
 use karpenter_apiserver::{ApiServer, Config};
 use karpenter_catalog::aws::{self, AwsNodeClass};
 use karpenter_cluster::cluster::{Cluster, Options as ClusterOptions};
-use karpenter_controllers::legacy;
+use karpenter_controllers::operator::legacy_api;
 use karpenter_controllers::operator::{Operator, Options};
 use karpenter_kwok::{Ec2Classes, Kwok};
 use karpenter_model::instance_type::InstanceType;
@@ -78,7 +78,7 @@ impl World {
             default_instance_profile: Some("nodes".to_owned()),
             ..karpenter_legacy::Options::default()
         };
-        legacy::serve(&mut operator, options).await;
+        legacy_api::serve(&mut operator, options).await;
         self.view.journal = Some(operator.context().journal.clone());
         self.operator = Some(operator);
     }

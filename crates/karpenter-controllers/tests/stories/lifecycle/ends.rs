@@ -7,7 +7,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use karpenter_api::types::{ConditionStatus, KWOKNodeClass, NodeClaim};
 use karpenter_cloud::{CloudError, CloudProvider};
-use karpenter_controllers::nodeclaim::hooks::{DeletionCause, Hooks, LifecycleOutcome};
+use karpenter_controllers::claims::hooks::{DeletionCause, Hooks, LifecycleOutcome};
 use karpenter_kwok::{OfferingPattern, Registration};
 use kube::Client;
 use kube::api::{Api, Patch, PatchParams, PostParams};

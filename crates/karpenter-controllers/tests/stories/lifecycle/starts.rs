@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::Node;
 use karpenter_api::types::{ConditionStatus, NodeClaim, NodePool};
 use karpenter_apiserver::ApiServer;
 use karpenter_cloud::CloudProvider;
-use karpenter_controllers::nodeclaim::hooks::{Hooks, LifecycleOutcome};
+use karpenter_controllers::claims::hooks::{Hooks, LifecycleOutcome};
 use kube::Client;
 use kube::client::Body;
 use serde_json::json;

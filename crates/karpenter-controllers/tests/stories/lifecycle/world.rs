@@ -12,16 +12,17 @@ use karpenter_cluster::cluster::{Cluster, Options};
 use karpenter_cluster::reconcile::{self, Queue, Reconcile, Requeue, Shutdown};
 use karpenter_cluster::store::ObjectKey;
 use karpenter_controllers::Context;
-use karpenter_controllers::node::{EvictionQueue, NodeHydration, NodeTermination};
+use karpenter_controllers::claims::hooks::{Hooks, LifecycleOutcome};
+use karpenter_controllers::evictions::EvictionQueue;
+use karpenter_controllers::node::{NodeHydration, NodeTermination};
 use karpenter_controllers::nodeclaim::consistency::ConsistencyController;
 use karpenter_controllers::nodeclaim::disruption::DisruptionConditions;
 use karpenter_controllers::nodeclaim::expiration::ExpirationController;
 use karpenter_controllers::nodeclaim::garbage_collection::GarbageCollection;
-use karpenter_controllers::nodeclaim::hooks::{Hooks, LifecycleOutcome};
 use karpenter_controllers::nodeclaim::hydration::HydrationController;
 use karpenter_controllers::nodeclaim::lifecycle::Lifecycle;
 use karpenter_controllers::nodeclaim::pod_events::PodEventsController;
-use karpenter_controllers::nodepool::registration_health::RegistrationHealth;
+use karpenter_controllers::registration_health::RegistrationHealth;
 use karpenter_controllers::stores::Stores;
 use karpenter_kwok::Kwok;
 use kube::Client;
@@ -84,12 +85,32 @@ impl World {
         stores.synced().await;
         self.context = Context::new(client, stores, Arc::new(self.cloud.clone()), self.clock);
         let (hooks, context) = (Hooks::default(), || self.context.clone());
-        let lifecycle = Lifecycle::new(context(), hooks.clone(), RegistrationHealth::default());
+        let lifecycle = Lifecycle::new(
+            context().reads(),
+            context().writes(),
+            context().cloud.clone(),
+            hooks.clone(),
+            RegistrationHealth::default(),
+        );
         self.spawn(lifecycle, Lifecycle::watch);
-        self.spawn(GarbageCollection::new(context(), hooks), GarbageCollection::watch);
+        self.spawn(
+            GarbageCollection::new(context().reads(), context().writes(), context().cloud.clone(), hooks),
+            GarbageCollection::watch,
+        );
         let evictions = EvictionQueue::default();
-        self.spawn(NodeTermination { context: context(), evictions }, NodeTermination::watch);
-        self.spawn(NodeHydration { context: context() }, NodeHydration::watch);
+        self.spawn(
+            NodeTermination {
+                reads: context().reads(),
+                writes: context().writes(),
+                cloud: context().cloud.clone(),
+                evictions,
+            },
+            NodeTermination::watch,
+        );
+        self.spawn(
+            NodeHydration { reads: context().reads(), writes: context().writes() },
+            NodeHydration::watch,
+        );
         let cloud = self.cloud.clone();
         // The provider resumes its launches as at the start of a process, which may crash meanwhile.
         tokio::spawn(async move { cloud.resume().await });
@@ -104,16 +125,44 @@ impl World {
         let hooks = Hooks { on_outcome: Arc::new(on_outcome), ..hooks };
         let context = || self.context.clone();
         let health = RegistrationHealth::default();
-        self.spawn(Lifecycle::new(context(), hooks.clone(), health), Lifecycle::watch);
         self.spawn(
-            ExpirationController { context: context(), hooks: hooks.clone() },
+            Lifecycle::new(
+                context().reads(),
+                context().writes(),
+                context().cloud.clone(),
+                hooks.clone(),
+                health,
+            ),
+            Lifecycle::watch,
+        );
+        self.spawn(
+            ExpirationController {
+                reads: context().reads(),
+                writes: context().writes(),
+                hooks: hooks.clone(),
+            },
             ExpirationController::watch,
         );
-        self.spawn(GarbageCollection::new(context(), hooks), GarbageCollection::watch);
-        self.spawn(ConsistencyController::new(context()), ConsistencyController::watch);
-        self.spawn(HydrationController { context: context() }, HydrationController::watch);
-        self.spawn(PodEventsController::new(context()), PodEventsController::watch);
-        self.spawn(DisruptionConditions::new(context()), DisruptionConditions::watch);
+        self.spawn(
+            GarbageCollection::new(context().reads(), context().writes(), context().cloud.clone(), hooks),
+            GarbageCollection::watch,
+        );
+        self.spawn(
+            ConsistencyController::new(context().reads(), context().writes()),
+            ConsistencyController::watch,
+        );
+        self.spawn(
+            HydrationController { reads: context().reads(), writes: context().writes() },
+            HydrationController::watch,
+        );
+        self.spawn(
+            PodEventsController::new(context().reads(), context().writes()),
+            PodEventsController::watch,
+        );
+        self.spawn(
+            DisruptionConditions::new(context().reads(), context().writes(), context().cloud.clone()),
+            DisruptionConditions::watch,
+        );
         self.spawn(ToyTermination { context: context() }, ToyTermination::watch);
     }
 

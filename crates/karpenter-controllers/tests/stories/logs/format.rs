@@ -4,8 +4,7 @@ use expect_test::{Expect, expect};
 use jiff::Timestamp;
 use karpenter_cluster::store::ObjectKey;
 use karpenter_controllers::COMMIT;
-use karpenter_controllers::logs::{PassIds, json as nested};
-use karpenter_controllers::operator::options::LogFormat;
+use karpenter_controllers::logs::{LogFormat, PassIds, json as nested};
 use serde_json::json;
 
 use super::kept::KeptLog;

@@ -4,8 +4,7 @@ use std::io::{self, Write};
 use std::sync::{Arc, Mutex};
 
 use jiff::Timestamp;
-use karpenter_controllers::logs::Lines;
-use karpenter_controllers::operator::options::LogFormat;
+use karpenter_controllers::logs::{Lines, LogFormat};
 use tracing::Level;
 use tracing::subscriber::DefaultGuard;
 use tracing_subscriber::filter::Targets;

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use karpenter_controllers::operator::options::LogFormat;
+use karpenter_controllers::logs::LogFormat;
 use serde_json::{Value, json};
 
 use super::kept::KeptLog;

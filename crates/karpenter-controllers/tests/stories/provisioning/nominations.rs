@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
-use karpenter_controllers::nomination;
+use karpenter_controllers::nominations;
 use kube::api::{ListParams, Patch, PatchParams};
 use serde_json::json;
 
@@ -45,7 +45,7 @@ async fn plan_and_bind(world: &World) -> (BTreeMap<String, String>, BTreeMap<Str
         let name = claim.metadata.name.as_deref().expect("a name");
         world.launch(claim).await;
         world.pass(2).await;
-        nomination::write_nominations(&world.context, name).await;
+        nominations::write_nominations(&world.context.nominator(), name).await;
         world.open(name).await;
         world.pass(2).await;
     }
@@ -92,7 +92,7 @@ async fn lost_nomination_is_restored_a_limited_number_of_times() {
     // The pod does not tolerate this taint, so it remains pending. A taint of this kind does not affect whether the
     // node counts as open.
     world.taint(name, json!({"key": "example.com/other", "effect": "NoSchedule"})).await;
-    nomination::write_nominations(&world.context, name).await;
+    nominations::write_nominations(&world.context.nominator(), name).await;
     let clear_nomination = Patch::Merge(json!({"status": {"nominatedNodeName": null}}));
     let clear_nomination =
         async || world.pods_api().patch_status("p0", &PatchParams::default(), &clear_nomination).await;
@@ -131,7 +131,7 @@ async fn is_planned_again_despite_nomination(is_nominated_by_us: bool) -> bool {
     let keep_nomination =
         async || world.pods_api().patch_status("p0", &PatchParams::default(), &keep_nomination).await;
     if is_nominated_by_us {
-        nomination::write_nominations(&world.context, name).await;
+        nominations::write_nominations(&world.context.nominator(), name).await;
     } else {
         keep_nomination().await.expect("patched");
     }
@@ -222,7 +222,7 @@ async fn nomination_by_another_process_is_not_changed() {
     world.pass(1).await;
     let theirs = Patch::Merge(json!({"status": {"nominatedNodeName": "their-node"}}));
     world.pods_api().patch_status("p0", &PatchParams::default(), &theirs).await.expect("patched");
-    nomination::write_nominations(&world.context, name).await;
+    nominations::write_nominations(&world.context.nominator(), name).await;
     let pod = world.pods_api().get("p0").await.expect("a pod");
     assert_eq!(pod.status.and_then(|status| status.nominated_node_name).as_deref(), Some("their-node"));
 }
@@ -242,7 +242,7 @@ async fn nomination_is_cleared_with_its_nodeclaim_and_the_pod_is_planned_again()
         let pod = world.pods_api().get("p0").await.expect("a pod");
         pod.status.and_then(|status| status.nominated_node_name)
     };
-    nomination::write_nominations(&world.context, &name).await;
+    nominations::write_nominations(&world.context.nominator(), &name).await;
     assert_eq!(nominated().await.as_deref(), Some(name.as_str()));
     world.delete_claim(&name).await;
     world.pass(5).await;
@@ -268,7 +268,7 @@ async fn pods_are_not_nominated_before_startup_taints_are_removed() {
     let nodes = world.all::<k8s_openapi::api::core::v1::Node>();
     nodes.patch(name, &PatchParams::default(), &patch).await.expect("patched");
     world.pass(1).await;
-    nomination::write_nominations(&world.context, name).await;
+    nominations::write_nominations(&world.context.nominator(), name).await;
     let pod = world.pods_api().get("p0").await.expect("a pod");
     assert_eq!(pod.status.and_then(|status| status.nominated_node_name), None);
 
@@ -277,7 +277,7 @@ async fn pods_are_not_nominated_before_startup_taints_are_removed() {
     let patch = Patch::Merge(json!({"spec": {"taints": taints}}));
     nodes.patch(name, &PatchParams::default(), &patch).await.expect("patched");
     world.pass(1).await;
-    nomination::write_nominations(&world.context, name).await;
+    nominations::write_nominations(&world.context.nominator(), name).await;
     let pod = world.pods_api().get("p0").await.expect("a pod");
     assert_eq!(pod.status.and_then(|status| status.nominated_node_name).as_deref(), Some(name));
     world.open(name).await;

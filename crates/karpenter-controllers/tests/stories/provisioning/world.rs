@@ -95,14 +95,14 @@ impl World {
 
     fn provision(&mut self) {
         self.shutdown = Shutdown::default();
-        let provisioner = Provisioner::new(self.context.clone(), Settings::default());
+        let provisioner = Provisioner::new(self.context.provisioning_inputs(), Settings::default());
         let provisioner = provisioner.with_planner(self.planner.clone());
         let queue = Queue::default();
         provisioner.watch(&queue);
         let running =
             reconcile::run(Arc::new(provisioner), queue, 1, self.context.clock, self.shutdown.clone());
         tokio::spawn(running);
-        let (renomination, queue) = (NominationController::new(self.context.clone()), Queue::default());
+        let (renomination, queue) = (NominationController::new(self.context.nominator()), Queue::default());
         renomination.watch(&queue);
         let running =
             reconcile::run(Arc::new(renomination), queue, 4, self.context.clock, self.shutdown.clone());

@@ -1,7 +1,7 @@
 //! Tests of reboots in place and their failures. The tests request the reboot directly, without node repair.
 
 use karpenter_cloud::CloudError;
-use karpenter_controllers::nodeclaim::reboot;
+use karpenter_controllers::claims::reboot_request;
 use kube::ResourceExt;
 use serde_json::json;
 
@@ -34,9 +34,11 @@ async fn one_node(template: serde_json::Value) -> (World, RebootTarget) {
 async fn request_reboot(world: &World, target: &RebootTarget, bound_secs: Option<i64>) {
     let claim = world.claim(&target.claim).await.expect("the claim");
     let context = world.operator.context();
-    let committed = reboot::commit(context, &claim, "KWOKRebootRequired/Injected", bound_secs).await;
+    let (reads, client, history) = (context.reads(), &context.client, &context.repairs.history);
+    let commit = |condition, bound| reboot_request::commit(&reads, client, history, &claim, condition, bound);
+    let committed = commit("KWOKRebootRequired/Injected", bound_secs).await;
     assert!(committed.expect("written"), "a reboot was requested");
-    assert!(!reboot::commit(context, &claim, "again", None).await.expect("read"), "only once");
+    assert!(!commit("again", None).await.expect("read"), "only once");
 }
 
 async fn until_condition(world: &World, target: &RebootTarget, status: &str, reason: &str) {

@@ -2,11 +2,11 @@
 
 use k8s_openapi::api::core::v1::{Node, Pod};
 use karpenter_api::types::NodePool;
+use karpenter_controllers::claims::hooks::Hooks;
 use karpenter_controllers::disruption::Disruption;
-use karpenter_controllers::nodeclaim::hooks::Hooks;
 use karpenter_controllers::nodeclaim::lifecycle::Lifecycle;
 use karpenter_controllers::nodeclaim::pod_events::PodEventsController;
-use karpenter_controllers::nodepool::RegistrationHealth;
+use karpenter_controllers::registration_health::RegistrationHealth;
 use kube::api::DeleteParams;
 use serde_json::{Value, json};
 
@@ -25,10 +25,16 @@ pub(super) async fn world_with(disruption: Value, change: impl FnOnce(Disruption
                 {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"}}}}}))
         .await;
     let context = || world.context.clone();
-    world.spawn(change(Disruption::new(context())), Disruption::watch);
-    let lifecycle = Lifecycle::new(context(), Hooks::default(), RegistrationHealth::default());
+    world.spawn(change(Disruption::new(context().disruption_inputs())), Disruption::watch);
+    let lifecycle = Lifecycle::new(
+        context().reads(),
+        context().writes(),
+        context().cloud.clone(),
+        Hooks::default(),
+        RegistrationHealth::default(),
+    );
     world.spawn(lifecycle, Lifecycle::watch);
-    world.spawn(PodEventsController::new(context()), PodEventsController::watch);
+    world.spawn(PodEventsController::new(context().reads(), context().writes()), PodEventsController::watch);
     world
 }
 

@@ -15,10 +15,10 @@ use karpenter_cloud::{CloudError, CloudFuture, CloudProvider, Instance, NodeClas
 use karpenter_cluster::cluster::{Cluster, Options};
 use karpenter_cluster::reconcile::{self, Queue, Reconcile, Shutdown};
 use karpenter_controllers::Context;
-use karpenter_controllers::node::{EvictionQueue, Evictions, NodeHydration, NodeTermination};
-use karpenter_controllers::nodepool::{
-    NodePoolConditions, NodePoolCounter, NodePoolHash, RegistrationHealth,
-};
+use karpenter_controllers::evictions::EvictionQueue;
+use karpenter_controllers::node::{Evictions, NodeHydration, NodeTermination};
+use karpenter_controllers::nodepool::{NodePoolConditions, NodePoolCounter, NodePoolHash};
+use karpenter_controllers::registration_health::RegistrationHealth;
 use karpenter_controllers::stores::Stores;
 use karpenter_model::instance_type::InstanceType;
 use kube::api::{Patch, PatchParams};
@@ -172,14 +172,34 @@ impl World {
     fn start_controllers(&self) {
         let context = || self.context.clone();
         let evictions = EvictionQueue::default();
-        let termination = NodeTermination { context: context(), evictions: evictions.clone() };
+        let termination = NodeTermination {
+            reads: context().reads(),
+            writes: context().writes(),
+            cloud: context().cloud.clone(),
+            evictions: evictions.clone(),
+        };
         self.spawn(termination, NodeTermination::watch);
-        self.spawn(Evictions { context: context(), queue: evictions }, Evictions::watch);
-        self.spawn(NodeHydration { context: context() }, NodeHydration::watch);
+        self.spawn(
+            Evictions { reads: context().reads(), writes: context().writes(), queue: evictions },
+            Evictions::watch,
+        );
+        self.spawn(
+            NodeHydration { reads: context().reads(), writes: context().writes() },
+            NodeHydration::watch,
+        );
         let health = RegistrationHealth::default();
-        self.spawn(NodePoolConditions { context: context(), health }, NodePoolConditions::watch);
-        self.spawn(NodePoolCounter { context: context() }, NodePoolCounter::watch);
-        self.spawn(NodePoolHash { context: context() }, NodePoolHash::watch);
+        self.spawn(
+            NodePoolConditions { reads: context().reads(), writes: context().writes(), health },
+            NodePoolConditions::watch,
+        );
+        self.spawn(
+            NodePoolCounter { reads: context().reads(), writes: context().writes() },
+            NodePoolCounter::watch,
+        );
+        self.spawn(
+            NodePoolHash { reads: context().reads(), writes: context().writes() },
+            NodePoolHash::watch,
+        );
     }
 
     pub(crate) fn spawn<R: Reconcile>(&self, work: R, watch: fn(&R, &Queue)) {

@@ -1,15 +1,14 @@
 //! Node repair: which nodes are unhealthy by the provider's repair policies, and whether to reboot or replace them.
 //!
 //! Only matches nodes with policies. Whether a repair is allowed (budgets, too many unhealthy nodes) and its execution are
-//! in [`crate::disruption`]. The compiled policies and recent reboots are held here.
+//! in [`crate::disruption`]. The compiled policies and recent reboots are in [`crate::state`].
 //!
 //! Upstream: pkg/controllers/disruption/repair.go, pkg/controllers/node/health.
 
-pub mod history;
 pub mod matching;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
@@ -18,18 +17,60 @@ use karpenter_api::types::{ConditionStatus, NodeClaim};
 use karpenter_cloud::{CloudProvider, RepairAction, RepairPolicies};
 use karpenter_cluster::controllers::context::{annotation, name_of, uid_of};
 use karpenter_disruption::cluster::Repair;
+use karpenter_state::claim::{REBOOTING, condition};
 
-use self::history::RebootHistory;
 use self::matching::{HealthFacts, RepairMatch, match_policies};
-use super::termination::claim_of;
-use crate::context::Context;
-use crate::nodeclaim::{REBOOTING, condition};
+use crate::inputs::Reads;
+use crate::state::repairs::Repairs;
 
-/// Compiled policies and recent reboots. Clones share them.
-#[derive(Debug, Clone, Default)]
-pub struct Repairs {
-    policies: Arc<OnceLock<Option<RepairPolicies>>>,
-    pub history: RebootHistory,
+/// Matches nodes with the repair policies of the provider. Clones share all state.
+#[derive(Clone)]
+pub struct NodeHealth {
+    pub reads: Reads,
+    pub cloud: Arc<dyn CloudProvider>,
+    /// State of node repair that is not in any API object.
+    pub repairs: Repairs,
+    /// `false` if node repair is disabled, or done by [`crate::node::legacy_repair`].
+    pub is_enabled: bool,
+}
+
+impl NodeHealth {
+    /// The repair policies; `None` if node repair is disabled.
+    fn policies(&self) -> Option<&RepairPolicies> {
+        if !self.is_enabled {
+            return None;
+        }
+        self.repairs.policies(&*self.cloud)
+    }
+
+    /// The repairs of nodes whose toleration has passed, by node name.
+    pub fn repairs(&self, now: Timestamp) -> BTreeMap<String, Repair> {
+        self.repair_cases(now).into_iter().map(|(node, found)| (node, found.repair)).collect()
+    }
+
+    /// Like [`Self::repairs`], with the cause of each, for logs and metrics.
+    pub fn repair_cases(&self, now: Timestamp) -> BTreeMap<String, RepairCase> {
+        let Some(policies) = self.policies() else { return BTreeMap::new() };
+        let nodes = self.reads.stores.nodes.list();
+        let cases = nodes.iter().filter_map(|node| {
+            let claim = self.reads.stores.claim_of_node(node)?;
+            if !self.reads.is_managed(&claim.spec.node_class_ref) {
+                return None;
+            }
+            let matched = match_policies(policies, &health_facts(node, &claim), now)?;
+            let is_exhausted = self.repairs.history.is_exhausted(uid_of(&*claim), now);
+            Some((name_of(&**node).to_owned(), case(matched, is_exhausted, is_vetoed(node, &claim))))
+        });
+        cases.collect()
+    }
+
+    /// Names of nodes with a condition of a policy, also before its toleration has passed.
+    pub fn unhealthy_nodes(&self) -> BTreeSet<String> {
+        let Some(policies) = self.policies() else { return BTreeSet::new() };
+        let nodes = self.reads.stores.nodes.list();
+        let unhealthy = nodes.iter().filter(|node| is_unhealthy(policies, node));
+        unhealthy.map(|node| name_of(&**node).to_owned()).collect()
+    }
 }
 
 /// Why node repair cannot be enabled.
@@ -54,22 +95,6 @@ pub fn check_policies(cloud: &dyn CloudProvider) -> Result<(), RepairUnavailable
     }
 }
 
-impl Context {
-    /// The repair policies; `None` if node repair is disabled, or done by [`super::legacy_repair`].
-    pub fn repair_policies(&self) -> Option<&RepairPolicies> {
-        if !self.gates.node_repair || self.settings.is_node_repair_legacy {
-            return None;
-        }
-        let compile = || RepairPolicies::new(self.cloud.repair_policies()).ok();
-        self.repairs.policies.get_or_init(compile).as_ref()
-    }
-}
-
-/// The repairs of nodes whose toleration has passed, by node name.
-pub fn repairs(context: &Context, now: Timestamp) -> BTreeMap<String, Repair> {
-    repair_cases(context, now).into_iter().map(|(node, found)| (node, found.repair)).collect()
-}
-
 /// A repair, and the condition and policy that caused it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RepairCase {
@@ -77,30 +102,6 @@ pub struct RepairCase {
     /// Whether the node is replaced instead of rebooted, because recent reboots did not help.
     pub is_escalated: bool,
     pub repair: Repair,
-}
-
-/// Like [`repairs`], with the cause of each, for logs and metrics.
-pub fn repair_cases(context: &Context, now: Timestamp) -> BTreeMap<String, RepairCase> {
-    let Some(policies) = context.repair_policies() else { return BTreeMap::new() };
-    let nodes = context.stores.nodes.list();
-    let cases = nodes.iter().filter_map(|node| {
-        let claim = claim_of(&context.stores, node)?;
-        if !context.is_managed(&claim.spec.node_class_ref) {
-            return None;
-        }
-        let matched = match_policies(policies, &health_facts(node, &claim), now)?;
-        let is_exhausted = context.repairs.history.is_exhausted(uid_of(&*claim), now);
-        Some((name_of(&**node).to_owned(), case(matched, is_exhausted, is_vetoed(node, &claim))))
-    });
-    cases.collect()
-}
-
-/// Names of nodes with a condition of a policy, also before its toleration has passed.
-pub fn unhealthy_nodes(context: &Context) -> BTreeSet<String> {
-    let Some(policies) = context.repair_policies() else { return BTreeSet::new() };
-    let nodes = context.stores.nodes.list();
-    let unhealthy = nodes.iter().filter(|node| is_unhealthy(policies, node));
-    unhealthy.map(|node| name_of(&**node).to_owned()).collect()
 }
 
 fn is_unhealthy(policies: &RepairPolicies, node: &Node) -> bool {

@@ -4,17 +4,17 @@ use jiff::Timestamp;
 use karpenter_api::types::NodeClaim;
 use karpenter_cluster::clock::since;
 use karpenter_cluster::controllers::context::name_of;
+use karpenter_state::claim::provider_id;
 use karpenter_state::cost::{DeletionCosts, eviction_cost};
 use karpenter_state::pod::Pod;
 
-use crate::nodeclaim::provider_id;
 use crate::pods;
 
 /// A claim that could be deleted, and the pods on its node.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Member<'a> {
-    pub(super) claim: &'a NodeClaim,
-    pub(super) pods: &'a [std::sync::Arc<Pod>],
+pub(crate) struct Member<'a> {
+    pub(crate) claim: &'a NodeClaim,
+    pub(crate) pods: &'a [std::sync::Arc<Pod>],
 }
 
 /// The order of deletion: claims that are not launched, empty nodes, then nodes by disruption cost. Nodes with a
@@ -27,7 +27,7 @@ enum DeletionOrder {
 }
 
 /// Names of the claims to delete, at most `count`.
-pub(super) fn choose(
+pub(crate) fn choose(
     members: &[Member<'_>],
     count: usize,
     deletion_costs: DeletionCosts,

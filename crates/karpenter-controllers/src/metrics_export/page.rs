@@ -7,13 +7,13 @@
 use std::sync::atomic::Ordering;
 
 use jiff::Timestamp;
-use karpenter_cluster::clock::{Clock, since};
+use karpenter_cluster::clock::Clock;
 use karpenter_cluster::controllers::context::name_of;
 
-use super::conditions::Objects;
-use super::exposition::Family;
-use super::nodes::{self, snake, value};
-use super::{Metrics, Unsynced};
+use crate::metrics::conditions::Objects;
+use crate::metrics::exposition::Family;
+use crate::metrics::nodes::{snake, value};
+use crate::metrics::{Metrics, nodes};
 use crate::state::BindingCounts;
 use crate::stores::{BY_NODE, Stores, listed};
 
@@ -91,17 +91,5 @@ impl Metrics {
             let counter = self.pods_planned_bound.with_label_values(&[as_planned]);
             counter.inc_by(count.saturating_sub(counter.get()));
         }
-    }
-}
-
-impl Unsynced {
-    /// How long the stores have not been synced, since the first scrape that saw it.
-    fn seconds(&self, is_synced: bool, now: Timestamp) -> f64 {
-        let mut began = self.began.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        if is_synced {
-            *began = None;
-            return 0.0;
-        }
-        since(now, *began.get_or_insert(now)).as_secs_f64()
     }
 }

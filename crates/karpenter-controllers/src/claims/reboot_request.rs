@@ -5,27 +5,32 @@ use karpenter_api::types::NodeClaim;
 use karpenter_cluster::controllers::context::{annotation, is_deleting, name_of, uid_of};
 use karpenter_disruption::cluster::Reason;
 use karpenter_model::duration::GoDuration;
+use karpenter_state::claim::{DISRUPTION_REASON, REBOOTING, change_conditions, is_true};
+use kube::Client;
 use kube::api::Api;
 use serde_json::{Value, json};
 
-use super::decide::REQUESTED;
-use crate::context::Context;
-use crate::nodeclaim::{REBOOTING, change_conditions, is_true};
+use crate::inputs::Reads;
+use crate::state::reboot_history::RebootHistory;
+use crate::stores::Stores;
 use crate::writes;
 
-pub(crate) const DISRUPTION_REASON: &str = "DisruptionReason";
+/// The reason of the condition `Rebooting` until the provider accepts the reboot.
+pub const REQUESTED: &str = "RebootRequested";
 
 /// Requests a reboot of a claim's instance because of `condition` (type/reason). `bound_secs` is the maximum duration of the
 /// drain by policy and claim; the default is the claim's termination grace period, and without one the drain is unlimited.
 ///
 /// `false` if nothing was written: the claim does not exist, is terminating, or is rebooting already.
 pub async fn commit(
-    context: &Context,
+    reads: &Reads,
+    client: &Client,
+    history: &RebootHistory,
     claim: &NodeClaim,
     condition: &str,
     bound_secs: Option<i64>,
 ) -> kube::Result<bool> {
-    let Context { client, stores, clock, .. } = context;
+    let Reads { stores, clock, .. } = reads;
     // The claim is read from the API server, because a stale store must not cause a second request.
     let Some(current) = Api::<NodeClaim>::all(client.clone()).get_opt(name_of(claim)).await? else {
         return Ok(false);
@@ -34,7 +39,7 @@ pub async fn commit(
         return Ok(false);
     }
     let bound = bound_secs.map(GoDuration::from_seconds).or(current.spec.termination_grace_period);
-    let Some(current) = write_bound(context, current, bound).await? else { return Ok(false) };
+    let Some(current) = write_bound(client, stores, current, bound).await? else { return Ok(false) };
     let mut wanted = current.clone();
     let now = clock.now();
     change_conditions(&mut wanted, now, |set| {
@@ -47,14 +52,15 @@ pub async fn commit(
     if written.is_none() {
         return Ok(false);
     }
-    context.repairs.history.record(uid_of(claim), now);
+    history.record(uid_of(claim), now);
     tracing::info!(nodeclaim = name_of(claim), condition, "committed node reboot");
     Ok(true)
 }
 
 /// Writes the annotation with the maximum drain duration, or removes that of an earlier reboot.
 async fn write_bound(
-    context: &Context,
+    client: &Client,
+    stores: &Stores,
     claim: NodeClaim,
     bound: Option<GoDuration>,
 ) -> kube::Result<Option<NodeClaim>> {
@@ -65,5 +71,5 @@ async fn write_bound(
     }
     let value = wanted.map_or(Value::Null, Value::String);
     let patch = json!({"metadata": {"annotations": {key: value}}});
-    writes::merge_unchanged(&context.client, &context.stores.node_claims, &claim, patch).await
+    writes::merge_unchanged(client, &stores.node_claims, &claim, patch).await
 }

@@ -10,15 +10,14 @@ use k8s_openapi::api::core::v1::Node;
 use karpenter_api::labels;
 use karpenter_api::types::NodeClaim;
 use karpenter_cluster::controllers::context::name_of;
+use karpenter_state::claim::is_instance_terminating;
+use karpenter_state::node::is_tracked;
 use karpenter_state::pod::Pod;
 
-use super::{NOMINATED_MAX, can_never_run_on};
-use crate::context::Context;
-use crate::node::is_tracked;
-use crate::nodeclaim::is_instance_terminating;
-use crate::nomination::AvailableCapacity;
+use super::is_overdue;
+use super::{NOMINATED_MAX, PlannerReader, can_never_run_on};
+use crate::nominations::available_capacity::AvailableCapacity;
 use crate::pods;
-use crate::provisioning::is_overdue;
 use crate::stores::{BY_NODE, BY_PROVIDER_ID};
 
 /// The NodeClaims of this provider, and nodes without a NodeClaim.
@@ -37,8 +36,8 @@ pub(super) struct Hosts {
 }
 
 impl Hosts {
-    pub(super) fn read(context: &Context, nomination_ttl: Duration, now: Timestamp) -> Self {
-        let stores = &context.stores;
+    pub(super) fn read(reader: &PlannerReader, nomination_ttl: Duration, now: Timestamp) -> Self {
+        let stores = &reader.reads.stores;
         let mut claims = Self {
             open_since: BTreeMap::new(),
             nodes_without_claim: BTreeSet::new(),
@@ -49,7 +48,7 @@ impl Hosts {
             now,
         };
         for claim in stores.node_claims.list() {
-            if !context.is_managed(&claim.spec.node_class_ref) {
+            if !reader.reads.is_managed(&claim.spec.node_class_ref) {
                 continue;
             }
             let name = claim.metadata.name.as_deref().unwrap_or_default();
@@ -60,7 +59,7 @@ impl Hosts {
                 .unwrap_or_default();
             let names = nodes.iter().filter_map(|node| node.metadata.name.clone());
             claims.host_of_node.extend(names.clone().map(|node| (node, name.to_owned())));
-            if is_terminating(&claim) || context.state.is_marked_for_deletion(name) {
+            if is_terminating(&claim) || reader.reads.state.is_marked_for_deletion(name) {
                 claims.terminating_nodes.extend(names);
                 continue;
             }
@@ -69,9 +68,11 @@ impl Hosts {
                 labels.and_then(|labels| labels.get(labels::INITIALIZED)).is_some_and(|value| value == "true")
             });
             claims.nodes.extend(nodes.into_iter().next().map(|node| (name.to_owned(), node)));
-            claims.open_since.insert(name.to_owned(), is_open.then(|| context.state.record_open(name, now)));
+            claims
+                .open_since
+                .insert(name.to_owned(), is_open.then(|| reader.reads.state.record_open(name, now)));
         }
-        context.state.retain_claims(|host| {
+        reader.reads.state.retain_claims(|host| {
             stores.node_claims.get("", host).is_some() || stores.nodes.get("", host).is_some()
         });
         for node in stores.nodes.list().into_iter().filter(|node| is_tracked(node)) {
@@ -91,14 +92,18 @@ impl Hosts {
 
     /// The node that the kube-scheduler nominated for a pending pod, for example after preemption. A nomination is
     /// ignored if its node is gone or if it had no effect for a while: it may be left over from an earlier process.
-    pub(super) fn scheduler_nomination_of<'p>(&self, context: &Context, pod: &'p Pod) -> Option<&'p str> {
+    pub(super) fn scheduler_nomination_of<'p>(
+        &self,
+        reader: &PlannerReader,
+        pod: &'p Pod,
+    ) -> Option<&'p str> {
         let uid = pods::uid_of(pod);
         let node = pods::nominated_node(pod)?;
-        if context.state.nominated_by_us(uid).as_deref() == Some(node) {
+        if reader.reads.state.nominated_by_us(uid).as_deref() == Some(node) {
             return None;
         }
-        let since = context.state.nominated_by_others_since(uid, node, self.now);
-        let stores = &context.stores;
+        let since = reader.reads.state.nominated_by_others_since(uid, node, self.now);
+        let stores = &reader.reads.stores;
         let is_any_pod_terminating =
             || stores.pods.by(BY_NODE, node).iter().any(|one| one.deleted_at.is_some());
         let is_fresh = !is_overdue(since, self.now, NOMINATED_MAX) || is_any_pod_terminating();
@@ -113,14 +118,14 @@ impl Hosts {
 
     /// Whether the pod fits the host beside bound pods and reservations. A closed node has capacity for all pods that
     /// were planned for it.
-    pub(super) fn fits(&self, context: &Context, host: &str, pod: &Pod) -> bool {
+    pub(super) fn fits(&self, reader: &PlannerReader, host: &str, pod: &Pod) -> bool {
         let is_closed = self.open_since.get(host).is_some_and(Option::is_none);
         let Some(node) = self.nodes.get(host).filter(|_| !is_closed) else { return true };
-        let stores = &context.stores;
+        let stores = &reader.reads.stores;
         let mut available =
             AvailableCapacity::after_terminations(node, &stores.pods.by(BY_NODE, name_of(&**node)));
         for reservation in
-            context.state.reservations_on(host).iter().filter(|reservation| reservation.uid != *pod.uid)
+            reader.reads.state.reservations_on(host).iter().filter(|reservation| reservation.uid != *pod.uid)
         {
             let expected =
                 stores.pods.get_key(&reservation.pod).filter(|one| pods::uid_of(one) == reservation.uid);

@@ -8,8 +8,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::{Node, Taint};
 use karpenter_api::labels;
 use karpenter_api::types::NodeClaim;
-
-use crate::nodeclaim::is_node_ready;
+use karpenter_state::node::is_node_ready;
 
 const NOT_READY: &str = "node.kubernetes.io/not-ready";
 const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
@@ -23,7 +22,7 @@ const READY_TAINT_HOLD_MAX: Duration = Duration::from_secs(30);
 
 /// Whether planned pods can be bound to a node, and if not, what prevents it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum NodeAccess {
+pub(crate) enum NodeAccess {
     /// The node is cordoned, disrupted or has a startup taint: another process removes that at an unknown time.
     Blocked,
     /// The node is not ready, or still has the not-ready taint.
@@ -34,7 +33,7 @@ pub(super) enum NodeAccess {
 }
 
 /// Reads the obstacles from the node. The claim names the startup taints; a node without a claim has none.
-pub(super) fn node_access(node: &Node, claim: Option<&NodeClaim>) -> NodeAccess {
+pub(crate) fn node_access(node: &Node, claim: Option<&NodeClaim>) -> NodeAccess {
     let startup = claim.and_then(|claim| claim.spec.startup_taints.as_deref()).unwrap_or_default();
     let is_startup =
         |taint: &Taint| startup.iter().any(|one| one.key == taint.key && one.effect == taint.effect);
@@ -62,7 +61,7 @@ pub(super) fn node_access(node: &Node, claim: Option<&NodeClaim>) -> NodeAccess 
 }
 
 /// Whether to nominate the node now: the next change of the node opens it, or it is open.
-pub(super) fn is_nomination_due(node: &Node, claim: Option<&NodeClaim>) -> bool {
+pub(crate) fn is_nomination_due(node: &Node, claim: Option<&NodeClaim>) -> bool {
     match node_access(node, claim) {
         NodeAccess::Blocked => false,
         // The node lifecycle controller removes the taint right after the condition changed, and does not wait for us.
@@ -73,7 +72,7 @@ pub(super) fn is_nomination_due(node: &Node, claim: Option<&NodeClaim>) -> bool 
 
 /// How much longer to keep our taint on a node that was first seen `seen` ago, so that our taint is the last obstacle and
 /// pods can be nominated right before it is removed; `None` if it should be removed now.
-pub(super) fn hold(node: &Node, claim: &NodeClaim, seen: Duration) -> Option<Duration> {
+pub(crate) fn hold(node: &Node, claim: &NodeClaim, seen: Duration) -> Option<Duration> {
     if node_access(node, Some(claim)) != NodeAccess::NotReady {
         return None;
     }

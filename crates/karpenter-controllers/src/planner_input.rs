@@ -1,5 +1,7 @@
-//! Reads the input of a provisioning pass from the stores: pending pods, pods with a reservation, and the cluster.
+//! Reads what provisioning, disruption and pod deletion costs give to the planner: pending pods, pods with a reservation,
+//! and the cluster.
 
+pub(crate) mod disruption;
 mod hosts;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,20 +12,25 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Taint;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use karpenter_api::labels;
-use karpenter_api::types::{ConditionStatus, NodePool};
-use karpenter_cloud::CloudError;
+use karpenter_cloud::{CloudError, CloudProvider};
+use karpenter_cluster::clock::since;
 use karpenter_cluster::controllers::context::name_of;
 use karpenter_cluster::controllers::placement::{taints_of, tolerates_all};
+use karpenter_state::node::is_tracked;
 use karpenter_state::pod::Pod;
+use karpenter_state::pool::is_launching_pool;
 use karpenter_state::{ClusterInput, DefaultSpreadInput, PoolInput};
 
 use self::hosts::Hosts;
-use super::{buffers, is_overdue};
-use crate::context::Context;
-use crate::node::is_tracked;
-use crate::nomination::AvailableCapacity;
+use crate::buffers::virtual_pods;
+use crate::inputs::Reads;
+use crate::log_throttle::LogThrottle;
+use crate::node_health::NodeHealth;
+use crate::nominations::available_capacity::AvailableCapacity;
 use crate::pods;
+use crate::settings::{FeatureGates, Settings, nomination_ttl};
 use crate::state::PodReservation;
+use crate::state::launch_backoff::SharedLaunchBackoff;
 use crate::stores::{BY_NODE, BY_PROVIDER_ID, Stores, listed};
 
 /// A pod on a node that is not marked may keep a reservation of a command for this long, because marks and
@@ -35,38 +42,56 @@ const MOVE_SETTLE: Duration = Duration::from_secs(5);
 /// minutes.
 const NOMINATED_MAX: Duration = Duration::from_secs(60);
 
+/// What is read for the planner. Clones share all state.
+#[derive(Clone)]
+pub struct PlannerReader {
+    pub reads: Reads,
+    pub cloud: Arc<dyn CloudProvider>,
+    pub settings: Arc<Settings>,
+    pub gates: FeatureGates,
+    /// Back-off of NodePools whose launches fail.
+    pub launch_backoff: SharedLaunchBackoff,
+    /// Limits how often the same error is logged.
+    pub log_throttle: LogThrottle,
+    pub node_health: NodeHealth,
+}
+
 /// The pods of a pass, by their state.
 #[derive(Debug, Default)]
 pub(crate) struct ClassifiedPods {
     /// Pods that are bound to a node, including pods on terminating nodes.
     pub(crate) bound: Vec<Arc<Pod>>,
     /// Pods without a node or reservation, which are planned in this pass.
-    pub(super) pending: Vec<Arc<Pod>>,
+    pub(crate) pending: Vec<Arc<Pod>>,
     /// Pods with a reservation, with the host of the reservation.
-    pub(super) expected: Vec<(String, Arc<Pod>)>,
+    pub(crate) expected: Vec<(String, Arc<Pod>)>,
     /// Reservations that were removed because they expired or their host is gone.
-    pub(super) expired_reservations: Vec<PodReservation>,
+    pub(crate) expired_reservations: Vec<PodReservation>,
     /// Hosts on which pods inherited reservations of deleted pods.
-    pub(super) inherited_on: BTreeSet<String>,
-    pub(super) is_any_node_terminating: bool,
+    pub(crate) inherited_on: BTreeSet<String>,
+    pub(crate) is_any_node_terminating: bool,
     /// Whether the kube-scheduler preempts pods for a pending pod; the preemption may fail.
-    pub(super) is_preempting: bool,
+    pub(crate) is_preempting: bool,
 }
 
 /// Classifies all pods and updates reservations: removes those of bound pods, those on hosts that are gone, and those
 /// of pods that the kube-scheduler did not bind in time.
-pub(super) fn classify_pods(context: &Context, nomination_ttl: Duration, now: Timestamp) -> ClassifiedPods {
-    let stores = &context.stores;
-    let hosts = Hosts::read(context, nomination_ttl, now);
+pub(crate) fn classify_pods(
+    reader: &PlannerReader,
+    nomination_ttl: Duration,
+    now: Timestamp,
+) -> ClassifiedPods {
+    let stores = &reader.reads.stores;
+    let hosts = Hosts::read(reader, nomination_ttl, now);
     let mut classified = ClassifiedPods {
         is_any_node_terminating: !hosts.terminating_nodes.is_empty(),
         ..ClassifiedPods::default()
     };
-    for reservation in context.state.reservations() {
+    for reservation in reader.reads.state.reservations() {
         let pod = stores.pods.get(&reservation.pod.namespace, &reservation.pod.name);
         let pod = pod.filter(|pod| pods::uid_of(pod) == reservation.uid);
         let Some(pod) = pod.filter(|pod| pods::is_active(pod)) else {
-            context.state.release_to_successor(&reservation.uid, now);
+            reader.reads.state.release_to_successor(&reservation.uid, now);
             continue;
         };
         // A pod that is still bound to its old node is not overdue, because it is not evicted yet. Nor is a nominated
@@ -82,7 +107,7 @@ pub(super) fn classify_pods(context: &Context, nomination_ttl: Duration, now: Ti
         let is_usable = hosts.is_usable(&reservation.host, reservation.since, reservation.is_move)
             || (is_there && (pods::is_bound(&pod) || is_queued()));
         if !is_usable {
-            classified.expired_reservations.extend(context.state.remove_reservation(&reservation.uid));
+            classified.expired_reservations.extend(reader.reads.state.remove_reservation(&reservation.uid));
         }
     }
     let pod_budgets = PodBudgets::read(stores);
@@ -91,7 +116,7 @@ pub(super) fn classify_pods(context: &Context, nomination_ttl: Duration, now: Ti
         let uid = pods::uid_of(&pod);
         if let Some(node) = pods::node_name(&pod) {
             let is_on_terminating_node = hosts.terminating_nodes.contains(node);
-            match context.state.reservation_of(uid) {
+            match reader.reads.state.reservation_of(uid) {
                 // Capacity stays reserved for a pod on a terminating node even if the pod cannot be evicted now.
                 Some(reservation) if is_on_terminating_node => {
                     classified.expected.push((reservation.host, pod.clone()))
@@ -99,7 +124,7 @@ pub(super) fn classify_pods(context: &Context, nomination_ttl: Duration, now: Ti
                 Some(reservation)
                     if !reservation.is_move || is_overdue(reservation.since, now, MOVE_SETTLE) =>
                 {
-                    context.state.remove_reservation(uid);
+                    reader.reads.state.remove_reservation(uid);
                 }
                 Some(_) => {}
                 None if is_on_terminating_node
@@ -111,12 +136,12 @@ pub(super) fn classify_pods(context: &Context, nomination_ttl: Duration, now: Ti
             }
             classified.bound.push(pod);
         } else if pods::is_provisionable(&pod) {
-            classify_unbound_pod(context, &hosts, &mut classified, &pod, now);
+            classify_unbound_pod(reader, &hosts, &mut classified, &pod, now);
             unbound.insert(uid.to_owned());
         }
     }
-    context.state.retain_nomination_records(|uid| unbound.contains(uid));
-    buffers::add_pending(context, &mut classified);
+    reader.reads.state.retain_nomination_records(|uid| unbound.contains(uid));
+    add_buffers(reader, &mut classified);
     classified
 }
 
@@ -135,16 +160,16 @@ fn can_never_run_on(stores: &Stores, node: Option<&str>, pod: &Pod) -> bool {
 }
 
 /// Like [`classify_pods`], without changing any state.
-pub(crate) fn classify_pods_read_only(context: &Context, now: Timestamp) -> ClassifiedPods {
-    let stores = &context.stores;
-    let hosts = Hosts::read(context, super::nomination_ttl(context.settings.batch_max), now);
+pub(crate) fn classify_pods_read_only(reader: &PlannerReader, now: Timestamp) -> ClassifiedPods {
+    let stores = &reader.reads.stores;
+    let hosts = Hosts::read(reader, nomination_ttl(reader.settings.batch_max), now);
     let pod_budgets = PodBudgets::read(stores);
     let mut classified = ClassifiedPods {
         is_any_node_terminating: !hosts.terminating_nodes.is_empty(),
         ..ClassifiedPods::default()
     };
     for pod in stores.pods.list() {
-        let reservation = context.state.reservation_of(pods::uid_of(&pod));
+        let reservation = reader.reads.state.reservation_of(pods::uid_of(&pod));
         if let Some(node) = pods::node_name(&pod) {
             if hosts.terminating_nodes.contains(node) {
                 let reservation =
@@ -159,7 +184,7 @@ pub(crate) fn classify_pods_read_only(context: &Context, now: Timestamp) -> Clas
             }
             classified.bound.push(pod);
         } else if pods::is_provisionable(&pod) {
-            let nominated = hosts.scheduler_nomination_of(context, &pod);
+            let nominated = hosts.scheduler_nomination_of(reader, &pod);
             let nominated = nominated.and_then(|node| hosts.host_of_node.get(node).cloned());
             let reservation = reservation.filter(|reservation| {
                 hosts.is_usable(&reservation.host, reservation.since, reservation.is_move)
@@ -170,22 +195,22 @@ pub(crate) fn classify_pods_read_only(context: &Context, now: Timestamp) -> Clas
             }
         }
     }
-    buffers::add_to_snapshot(context, &mut classified);
+    add_buffers_to_snapshot(reader, &mut classified);
     classified
 }
 
 fn classify_unbound_pod(
-    context: &Context,
+    reader: &PlannerReader,
     hosts: &Hosts,
     classified: &mut ClassifiedPods,
     pod: &Arc<Pod>,
     now: Timestamp,
 ) {
-    let reservation = context.state.reservation_of(pods::uid_of(pod));
-    if let Some(node) = hosts.scheduler_nomination_of(context, pod) {
+    let reservation = reader.reads.state.reservation_of(pods::uid_of(pod));
+    if let Some(node) = hosts.scheduler_nomination_of(reader, pod) {
         // The kube-scheduler preempts pods for this pod on another node, so its capacity must not also be reserved on
         // this host.
-        context.state.remove_reservation(pods::uid_of(pod));
+        reader.reads.state.remove_reservation(pods::uid_of(pod));
         classified.is_preempting = true;
         let claim =
             hosts.host_of_node.get(node).filter(|claim| hosts.is_usable(claim, Timestamp::MIN, false));
@@ -195,7 +220,7 @@ fn classify_unbound_pod(
     let claim = match reservation {
         Some(reservation) => Some(reservation.host),
         None => {
-            let taken = inherit_slot(context, hosts, pod, now);
+            let taken = inherit_slot(reader, hosts, pod, now);
             classified.inherited_on.extend(taken.clone());
             taken
         }
@@ -208,14 +233,14 @@ fn classify_unbound_pod(
 
 /// Lets a pod inherit the reservation of a deleted pod of its controller, if the host still has capacity for it.
 /// Other pods may have used the capacity of an open node; such reservations are removed.
-fn inherit_slot(context: &Context, hosts: &Hosts, pod: &Arc<Pod>, now: Timestamp) -> Option<String> {
+fn inherit_slot(reader: &PlannerReader, hosts: &Hosts, pod: &Arc<Pod>, now: Timestamp) -> Option<String> {
     let is_usable = |claim: &str, since, is_move| hosts.is_usable(claim, since, is_move);
     loop {
-        let claim = context.state.inherit_slot(pod, now, is_usable)?;
-        if hosts.fits(context, &claim, pod) {
+        let claim = reader.reads.state.inherit_slot(pod, now, is_usable)?;
+        if hosts.fits(reader, &claim, pod) {
             return Some(claim);
         }
-        context.state.remove_reservation(pods::uid_of(pod));
+        reader.reads.state.remove_reservation(pods::uid_of(pod));
     }
 }
 
@@ -239,19 +264,8 @@ impl PodBudgets {
     }
 }
 
-/// Whether the NodePool may launch nodes for pods: it is not static, not terminating, and ready in its current
-/// generation.
-pub fn is_launching_pool(pool: &NodePool) -> bool {
-    let conditions = pool.status.as_ref().map_or(&[][..], |status| &status.conditions);
-    let ready = conditions.iter().find(|condition| condition.type_ == "Ready");
-    let is_ready = ready.is_some_and(|ready| {
-        ready.status == ConditionStatus::True && ready.observed_generation == pool.metadata.generation
-    });
-    is_ready && pool.spec.replicas.is_none() && pool.metadata.deletion_timestamp.is_none()
-}
-
 /// Whether a planned pod still needs a node. It may have been bound, deleted or finished while the plan was made.
-pub(super) fn still_needs_a_node(stores: &Stores, planned: &Pod) -> bool {
+pub(crate) fn still_needs_a_node(stores: &Stores, planned: &Pod) -> bool {
     let current = stores.pods.get(planned.namespace(), &planned.name);
     current.is_some_and(|current| {
         pods::uid_of(&current) == pods::uid_of(planned)
@@ -261,27 +275,21 @@ pub(super) fn still_needs_a_node(stores: &Stores, planned: &Pod) -> bool {
 }
 
 /// Whether the node of a claim has this name.
-pub(super) fn is_node_of(stores: &Stores, claim: &str, node: &str) -> bool {
+pub(crate) fn is_node_of(stores: &Stores, claim: &str, node: &str) -> bool {
     let claim = stores.node_claims.get("", claim);
     let id = claim.as_ref().and_then(|claim| claim.status.as_ref()?.provider_id.as_deref());
     let nodes = id.map(|id| stores.nodes.by(BY_PROVIDER_ID, id)).unwrap_or_default();
     nodes.iter().any(|one| one.metadata.name.as_deref() == Some(node))
 }
 
-/// The newest resource version of the main kinds that a pass reads.
-pub(crate) fn revision(stores: &Stores) -> u64 {
-    let pods = stores.pods.revision().max(stores.nodes.revision());
-    pods.max(stores.node_claims.revision()).max(stores.node_pools.revision())
-}
-
 /// NodePools that may launch, with their instance types.
-pub(super) async fn launching_pools(context: &Context) -> Vec<PoolInput> {
+pub(crate) async fn launching_pools(reader: &PlannerReader) -> Vec<PoolInput> {
     let mut pools = Vec::new();
-    for pool in context.stores.node_pools.list() {
-        if !is_launching_pool(&pool) || !context.is_managed(&pool.spec.template.spec.node_class_ref) {
+    for pool in reader.reads.stores.node_pools.list() {
+        if !is_launching_pool(&pool) || !reader.reads.is_managed(&pool.spec.template.spec.node_class_ref) {
             continue;
         }
-        let instance_types = match context.cloud.instance_types(&pool).await {
+        let instance_types = match reader.cloud.instance_types(&pool).await {
             Ok(types) => types,
             Err(CloudError::NotEvaluated { .. }) => continue,
             Err(error) => {
@@ -299,21 +307,21 @@ pub(super) async fn launching_pools(context: &Context) -> Vec<PoolInput> {
 
 /// The input of the planner.
 pub(crate) fn planning_input(
-    context: &Context,
+    reader: &PlannerReader,
     classified: ClassifiedPods,
     pools: Vec<PoolInput>,
 ) -> ClusterInput {
-    let stores = &context.stores;
+    let stores = &reader.reads.stores;
     let mut node_claims = stores.node_claims.list();
-    node_claims.retain(|claim| context.is_managed(&claim.spec.node_class_ref));
+    node_claims.retain(|claim| reader.reads.is_managed(&claim.spec.node_class_ref));
     let mut nodes = stores.nodes.list();
     nodes.retain(|node| is_tracked(node));
     ClusterInput {
         pools,
-        well_known: context.cloud.well_known_labels(),
+        well_known: reader.cloud.well_known_labels(),
         nodes,
         node_claims,
-        marked_for_deletion: context.state.marked_for_deletion(),
+        marked_for_deletion: reader.reads.state.marked_for_deletion(),
         bound: classified.bound,
         pending: classified.pending,
         expected: classified.expected,
@@ -323,18 +331,18 @@ pub(crate) fn planning_input(
         storage_classes: stores.storage_classes.list(),
         csi_nodes: stores.csi_nodes.list(),
         namespaces: stores.namespaces.list(),
-        spreading: spreading(context),
+        spreading: spreading(reader),
         ..ClusterInput::default()
     }
 }
 
 /// The default spread constraints of the scheduler configuration, and the workloads that they apply to.
-fn spreading(context: &Context) -> DefaultSpreadInput {
-    let config = context.settings.scheduler_config.clone();
+fn spreading(reader: &PlannerReader) -> DefaultSpreadInput {
+    let config = reader.settings.scheduler_config.clone();
     if config.is_empty() {
         return DefaultSpreadInput::default();
     }
-    let stores = &context.stores;
+    let stores = &reader.reads.stores;
     DefaultSpreadInput {
         config,
         services: listed(stores.services.as_ref()),
@@ -342,4 +350,30 @@ fn spreading(context: &Context) -> DefaultSpreadInput {
         stateful_sets: listed(stores.stateful_sets.as_ref()),
         replication_controllers: listed(stores.replication_controllers.as_ref()),
     }
+}
+
+/// Adds the virtual pods to the pending pods.
+fn add_buffers(reader: &PlannerReader, classified: &mut ClassifiedPods) {
+    classified.pending.extend(virtual_pods(&reader.reads.stores, &reader.gates));
+}
+
+/// Adds the virtual pods to the nodes that the last pass planned them onto, so that disruption sees this capacity in
+/// use.
+fn add_buffers_to_snapshot(reader: &PlannerReader, classified: &mut ClassifiedPods) {
+    let hosts = reader.reads.state.buffer_hosts();
+    for pod in virtual_pods(&reader.reads.stores, &reader.gates) {
+        let node = hosts.get(pods::uid_of(&pod));
+        match node.filter(|node| reader.reads.stores.nodes.get("", node).is_some()) {
+            Some(node) => {
+                let placed = Pod { node_name: Some(node.as_str().into()), ..(*pod).clone() };
+                classified.bound.push(Arc::new(placed));
+            }
+            None => classified.pending.push(pod),
+        }
+    }
+}
+
+/// Whether at least `limit` has passed since then.
+pub(crate) fn is_overdue(started: Timestamp, now: Timestamp, limit: Duration) -> bool {
+    since(now, started) >= limit
 }

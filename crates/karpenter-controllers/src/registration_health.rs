@@ -14,7 +14,7 @@ use karpenter_api::labels;
 use karpenter_api::types::{Condition, ConditionStatus, NodeClaim, NodePool, NodePoolStatus};
 use karpenter_cluster::controllers::context::{label, uid_of};
 
-use crate::context::Context;
+use crate::inputs::{Reads, Writes};
 use crate::writes;
 
 pub const NODE_REGISTRATION_HEALTHY: &str = "NodeRegistrationHealthy";
@@ -75,24 +75,40 @@ pub struct RegistrationHealth {
 
 impl RegistrationHealth {
     /// Records that a node registered. Ignored if the NodePool does not own the claim.
-    pub async fn record_success(&self, context: &Context, claim: &NodeClaim) -> kube::Result<()> {
-        self.record(context, claim, true).await
+    pub async fn record_success(
+        &self,
+        reads: &Reads,
+        writes: &Writes,
+        claim: &NodeClaim,
+    ) -> kube::Result<()> {
+        self.record(reads, writes, claim, true).await
     }
 
     /// Records that a claim was not launched or did not register in time.
-    pub async fn record_failure(&self, context: &Context, claim: &NodeClaim) -> kube::Result<()> {
-        self.record(context, claim, false).await
+    pub async fn record_failure(
+        &self,
+        reads: &Reads,
+        writes: &Writes,
+        claim: &NodeClaim,
+    ) -> kube::Result<()> {
+        self.record(reads, writes, claim, false).await
     }
 
-    async fn record(&self, context: &Context, claim: &NodeClaim, registered: bool) -> kube::Result<()> {
-        let store = &context.stores.node_pools;
+    async fn record(
+        &self,
+        reads: &Reads,
+        writes: &Writes,
+        claim: &NodeClaim,
+        registered: bool,
+    ) -> kube::Result<()> {
+        let store = &reads.stores.node_pools;
         let pool = label(claim, labels::NODEPOOL).and_then(|name| store.get("", name));
         let Some(pool) = pool.filter(|pool| is_owned_by(claim, pool)) else { return Ok(()) };
         let next = self.outcomes_of(&pool).with(registered);
         let old = pool.status.clone().unwrap_or_default();
         let mut new = old.clone();
-        apply_outcome(&pool, &mut new, &next, registered, claim, context.clock.now());
-        writes::status_unchanged(&context.client, store, &*pool, &old, &new).await?;
+        apply_outcome(&pool, &mut new, &next, registered, claim, reads.clock.now());
+        writes::status_unchanged(&writes.client, store, &*pool, &old, &new).await?;
         self.pools().insert(uid_of(&*pool).to_owned(), next);
         Ok(())
     }

@@ -15,8 +15,8 @@ use prometheus::IntGaugeVec;
 use prometheus::core::Collector;
 use prometheus::proto::MetricFamily;
 
-use super::Metrics;
-use crate::disruption::created_for;
+use crate::annotations::created_for;
+use crate::metrics::Metrics;
 use crate::stores::Stores;
 
 /// The reason of NodeClaims that provisioning created.

@@ -11,7 +11,7 @@ use karpenter_cluster::reconcile::{Queue, Reconcile, Requeue};
 use karpenter_cluster::store::{Change, ObjectKey, Store};
 use kube::Resource;
 
-use super::{Conditional, Transition, transitions};
+use crate::condition_transitions::{Conditional, Transition, transitions};
 use crate::events::{ObjectEvent, Recorder};
 
 /// The maximum number of unpublished events per object; further ones are dropped.

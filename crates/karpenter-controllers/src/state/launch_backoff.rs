@@ -13,8 +13,7 @@ use jiff::{SignedDuration, Timestamp};
 use karpenter_api::types::NodeClaim;
 use karpenter_cluster::controllers::context::{is_deleting, name_of};
 use karpenter_cluster::store::Change;
-
-use crate::nodeclaim::provider_id;
+use karpenter_state::claim::provider_id;
 
 /// The back-off after the second failure in a row; it doubles with each further failure.
 const BACKOFF_MIN: Duration = Duration::from_secs(10);

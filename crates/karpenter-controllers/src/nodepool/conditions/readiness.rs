@@ -6,7 +6,7 @@ use karpenter_api::conditions::ConditionSet;
 use kube::api::DynamicObject;
 use serde_json::Value;
 
-pub const NODE_CLASS_READY: &str = "NodeClassReady";
+pub(crate) const NODE_CLASS_READY: &str = "NodeClassReady";
 
 /// The state of a node class.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,7 +42,7 @@ impl NodeClassState {
 }
 
 /// Sets the condition by the state of the node class.
-pub fn record(conditions: &mut ConditionSet<'_>, class: &NodeClassState) {
+pub(crate) fn record(conditions: &mut ConditionSet<'_>, class: &NodeClassState) {
     match class {
         NodeClassState::Missing => {
             conditions.set_false(NODE_CLASS_READY, "NodeClassNotFound", "NodeClass not found on cluster")

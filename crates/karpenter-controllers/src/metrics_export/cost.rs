@@ -6,19 +6,22 @@ use std::time::Duration;
 
 use karpenter_api::labels;
 use karpenter_api::types::NodeClaim;
+use karpenter_cloud::CloudProvider;
 use karpenter_cluster::controllers::context::{label, name_of};
 use karpenter_cluster::reconcile::{Queue, Reconcile, Requeue};
 use karpenter_cluster::store::ObjectKey;
 use karpenter_model::instance_type::InstanceType;
 
-use crate::context::Context;
+use crate::inputs::{Reads, Writes};
 use crate::stores::BY_POOL;
 
 const PERIOD: Duration = Duration::from_secs(10);
 
 /// Sets `karpenter_nodepools_cost_total`.
 pub struct PoolCosts {
-    pub context: Context,
+    pub reads: Reads,
+    pub writes: Writes,
+    pub cloud: Arc<dyn CloudProvider>,
 }
 
 impl PoolCosts {
@@ -29,20 +32,20 @@ impl PoolCosts {
 
 impl Reconcile for PoolCosts {
     async fn reconcile(&self, _: &ObjectKey) -> kube::Result<Requeue> {
-        let context = &self.context;
-        let (costs, errors) = (&context.metrics.nodepools_cost, &context.metrics.nodepools_cost_errors);
+        let (costs, errors) =
+            (&self.writes.metrics.nodepools_cost, &self.writes.metrics.nodepools_cost_errors);
         let mut found = Vec::new();
-        for pool in context.stores.node_pools.list() {
-            if !context.is_managed(&pool.spec.template.spec.node_class_ref) {
+        for pool in self.reads.stores.node_pools.list() {
+            if !self.reads.is_managed(&pool.spec.template.spec.node_class_ref) {
                 continue;
             }
             let name = name_of(&*pool).to_owned();
-            let claims = context.stores.node_claims.by(BY_POOL, &name);
+            let claims = self.reads.stores.node_claims.by(BY_POOL, &name);
             if claims.is_empty() {
                 found.push((name, 0.0));
                 continue;
             }
-            match context.cloud.instance_types(&pool).await {
+            match self.cloud.instance_types(&pool).await {
                 Ok(types) => found.push((name, price_per_hour(&claims, &types))),
                 // If the prices cannot be read, the metric keeps its last value.
                 Err(_) => {

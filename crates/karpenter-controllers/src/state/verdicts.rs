@@ -5,13 +5,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
+use karpenter_cluster::clock::after;
 use karpenter_disruption::cluster::Cluster;
 use karpenter_disruption::command::Method;
 use karpenter_disruption::evaluate::{Evaluation, NodeVerdict, Verdict};
 use karpenter_state::AssembledCluster;
 use serde::Serialize;
-
-use super::command_state::after;
 
 /// The verdict for one node.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -66,7 +65,7 @@ const REQUESTS_MAX: usize = 5;
 
 impl Verdicts {
     /// Replaces the verdicts with those of an evaluation.
-    pub(super) fn replace(&self, assembled: &AssembledCluster, evaluation: &Evaluation, at: Timestamp) {
+    pub(crate) fn replace(&self, assembled: &AssembledCluster, evaluation: &Evaluation, at: Timestamp) {
         let cluster = &assembled.cluster;
         let mut known = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
         let fine = no_command_message(cluster, evaluation);
@@ -102,12 +101,12 @@ impl Verdicts {
     }
 
     /// Whether there is a request that no evaluation has answered yet.
-    pub(super) fn has_new_request(&self) -> bool {
+    pub(crate) fn has_new_request(&self) -> bool {
         self.requests().is_new
     }
 
     /// The open requests, to be answered now.
-    pub(super) fn take_requests(&self, now: Timestamp) -> BTreeSet<String> {
+    pub(crate) fn take_requests(&self, now: Timestamp) -> BTreeSet<String> {
         let mut requests = self.requests();
         requests.is_new = false;
         requests.until.retain(|_, until| now < *until);

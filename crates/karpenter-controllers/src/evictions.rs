@@ -1,0 +1,183 @@
+//! Requests to evict or delete pods, which several controllers add to one queue, and the order of a drain.
+//!
+//! The controller [`crate::node::eviction`] serves the queue.
+//!
+//! Upstream: pkg/controllers/node/termination/terminator.
+
+pub mod drain;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use karpenter_api::labels;
+use karpenter_cluster::clock::until;
+use karpenter_cluster::reconcile::Queue;
+use karpenter_cluster::store::ObjectKey;
+use karpenter_model::duration::parse_go_duration;
+use karpenter_state::pod::Pod;
+
+use crate::events::ObjectEvent;
+use crate::pods::{self, DoNotDisrupt};
+
+const BACKOFF_MIN: Duration = Duration::from_millis(100);
+pub(crate) const BACKOFF_MAX: Duration = Duration::from_secs(10);
+
+/// How a pod is removed from its node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum EvictionMode {
+    /// Evict the pod; retry for as long as it is protected.
+    Evict,
+    /// Evict the pod; if it still runs at this time, drop it from the queue.
+    EvictUntil(Timestamp),
+    /// Delete the pod early enough that it has terminated by this time.
+    DeleteBy(Timestamp),
+}
+
+impl EvictionMode {
+    /// The mode that removes the pod earlier. `EvictUntil`, which may leave the pod running, yields to any other mode.
+    pub(crate) fn earlier(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::EvictUntil(one), Self::EvictUntil(two)) => Self::EvictUntil(one.min(two)),
+            (Self::EvictUntil(_), other) | (other, Self::EvictUntil(_)) => other,
+            (Self::DeleteBy(one), Self::DeleteBy(two)) => Self::DeleteBy(one.min(two)),
+            (Self::DeleteBy(by), Self::Evict) | (Self::Evict, Self::DeleteBy(by)) => Self::DeleteBy(by),
+            (Self::Evict, Self::Evict) => Self::Evict,
+        }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Entry {
+    pub(crate) node: String,
+    pub(crate) mode: EvictionMode,
+    /// The disruption reason of the node, for the pod's event.
+    pub(crate) reason: String,
+    pub(crate) failures: u32,
+}
+
+/// The pods in the queue. Clones of the queue share them.
+#[derive(Debug, Clone, Default)]
+pub struct EvictionQueue {
+    entries: Arc<Mutex<BTreeMap<ObjectKey, Entry>>>,
+    queue: Arc<OnceLock<Queue>>,
+}
+
+impl EvictionQueue {
+    /// Adds a pod. If it is present, the earlier deadline counts.
+    pub fn add(&self, pod: &Pod, node: &str, mode: EvictionMode, reason: &str) {
+        let key = key_of(pod);
+        {
+            let mut entries = self.entries();
+            match entries.get_mut(&key) {
+                Some(entry) => {
+                    let sooner = entry.mode.clone().earlier(mode);
+                    if entry.mode == sooner {
+                        return;
+                    }
+                    entry.mode = sooner;
+                }
+                None => {
+                    let (node, reason) = (node.to_owned(), reason.to_owned());
+                    entries.insert(key.clone(), Entry { node, mode, reason, failures: 0 });
+                }
+            }
+        }
+        if let Some(queue) = self.queue.get() {
+            queue.add(key);
+        }
+    }
+
+    /// The number of pods that are not known to be terminating.
+    pub fn len(&self) -> usize {
+        self.entries().len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.entries().is_empty()
+    }
+
+    pub(crate) fn attach(&self, queue: &Queue) {
+        // This fails only for a second controller on the same queue; the first one serves it.
+        let _ = self.queue.set(queue.clone());
+        for key in self.entries().keys() {
+            queue.add(key.clone());
+        }
+    }
+
+    pub(crate) fn get(&self, key: &ObjectKey) -> Option<Entry> {
+        self.entries().get(key).cloned()
+    }
+
+    pub(crate) fn remove(&self, key: &ObjectKey) {
+        self.entries().remove(key);
+    }
+
+    pub(crate) fn failed(&self, key: &ObjectKey) -> Duration {
+        let mut entries = self.entries();
+        let Some(entry) = entries.get_mut(key) else { return BACKOFF_MIN };
+        entry.failures = entry.failures.saturating_add(1);
+        backoff(entry.failures)
+    }
+
+    pub(crate) fn entries(&self) -> MutexGuard<'_, BTreeMap<ObjectKey, Entry>> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+pub(crate) fn backoff(failures: u32) -> Duration {
+    BACKOFF_MIN.saturating_mul(1 << failures.saturating_sub(1).min(16)).min(BACKOFF_MAX)
+}
+
+/// Includes the uid, so that a new pod with the same name is not evicted.
+pub(crate) fn key_of(pod: &Pod) -> ObjectKey {
+    ObjectKey::new(pod.namespace(), format!("{}/{}", pod.name, pod.uid))
+}
+
+/// Whether the pod must be deleted now to be gone by the deadline. It gets as much of its own grace period as the deadline
+/// allows; a pod without a grace period is not deleted early.
+pub fn needs_deletion(pod: &Pod, by: Timestamp, now: Timestamp) -> bool {
+    if pods::is_terminal(pod) {
+        return false;
+    }
+    if let Some(ends) = pod.deleted_at {
+        // The pod was already deleted with this grace period or a shorter one, so another deletion would change
+        // nothing.
+        let asked = i64::from(grace_seconds(by, now));
+        return ends > by && ends.as_second() > now.as_second() + asked;
+    }
+    let grace = pod.spec.termination_grace_period_seconds;
+    grace.is_some_and(|grace| now.as_second().saturating_add(grace) > by.as_second())
+}
+
+pub(crate) fn grace_seconds(by: Timestamp, now: Timestamp) -> u32 {
+    u32::try_from(until(now, by).as_secs()).unwrap_or(u32::MAX).max(1)
+}
+
+/// The event that says until when the do-not-disrupt annotation of a pod protects it, or that it is invalid.
+pub(crate) fn annotation_event(pod: &Pod, now: Timestamp) -> Option<ObjectEvent> {
+    let event = match pods::do_not_disrupt(pod, now) {
+        DoNotDisrupt::Absent | DoNotDisrupt::Always => return None,
+        DoNotDisrupt::Until(until) => {
+            let message = format!("The karpenter.sh/do-not-disrupt grace period will elapse at {until}");
+            ObjectEvent::normal_of_pod(pod, "DoNotDisruptUntil", message)
+        }
+        DoNotDisrupt::Elapsed => ObjectEvent::normal_of_pod(
+            pod,
+            "DoNotDisruptGracePeriodElapsed",
+            "The karpenter.sh/do-not-disrupt grace period has elapsed, pod is now disruptable",
+        ),
+        DoNotDisrupt::Invalid => {
+            let value = pod.annotation(labels::ANNOTATION_DO_NOT_DISRUPT).unwrap_or_default();
+            let error = match parse_go_duration(value) {
+                Ok(_) => format!("duration {value:?} must be positive"),
+                Err(error) => format!("failed to parse {value:?} as a duration: {error}"),
+            };
+            let message =
+                format!("Invalid karpenter.sh/do-not-disrupt annotation: {error}, ignoring annotation");
+            ObjectEvent::warning_of_pod(pod, "InvalidDoNotDisruptAnnotation", message)
+        }
+    };
+    Some(event)
+}
