@@ -9,7 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use karpenter_cluster::clock::Clock;
+use karpenter_runtime::clock::Clock;
 
 /// Insertions remove expired values only if the cache has at least this many values.
 const SWEEP_AT_LEAST: usize = 64;

@@ -16,13 +16,13 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::Node;
 use karpenter_api::labels;
 use karpenter_api::types::NodeClaim;
-use karpenter_cluster::clock::whole_seconds;
-use karpenter_cluster::controllers::context::{annotation, is_deleting, label, name_of, uid_of};
 use karpenter_controllers::Context;
 use karpenter_controllers::events::ObjectEvent;
 use karpenter_controllers::nodeclaim::termination_mode;
 use karpenter_controllers::stores::BY_INSTANCE_ID;
 use karpenter_controllers::writes;
+use karpenter_runtime::clock::whole_seconds;
+use karpenter_runtime::object::{annotation, is_deleting, label, name_of, uid_of};
 use serde_json::json;
 use tokio::sync::Semaphore;
 

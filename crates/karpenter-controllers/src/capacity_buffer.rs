@@ -16,11 +16,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use karpenter_api::types::{
     CapacityBuffer, CapacityBufferStatus, Condition, ConditionStatus, LocalObjectReference,
 };
-use karpenter_cluster::controllers::context::{
-    difference, is_conflict, is_not_found, name_of, namespace_of, uid_of,
-};
-use karpenter_cluster::reconcile::{Queue, Reconcile, Requeue};
-use karpenter_cluster::store::{Change, ObjectKey, Store};
+use karpenter_runtime::object::{ObjectKey, is_conflict, is_not_found, name_of, namespace_of, uid_of};
+use karpenter_runtime::queue::Queue;
+use karpenter_runtime::store::{Change, Store};
+use karpenter_runtime::worker::{Reconcile, Requeue};
+use karpenter_runtime::write::difference;
 use karpenter_state::buffers::{self, READY_FOR_PROVISIONING, Resolved, Unresolved, Workloads};
 use karpenter_state::pod::Pod;
 use kube::Resource;

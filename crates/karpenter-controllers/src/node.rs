@@ -13,7 +13,7 @@ pub mod termination;
 
 use k8s_openapi::api::core::v1::Node;
 use karpenter_api::labels;
-use karpenter_cluster::controllers::context::label;
+use karpenter_runtime::object::label;
 
 pub(crate) use eviction::annotation_event;
 pub use eviction::{EvictionQueue, Evictions};

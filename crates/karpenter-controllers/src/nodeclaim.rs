@@ -22,8 +22,9 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use karpenter_api::conditions::{ConditionSet, NODE_CLAIM_CONDITIONS};
 use karpenter_api::types::{Condition, ConditionStatus, NodeClaim};
-use karpenter_cluster::reconcile::Queue;
-use karpenter_cluster::store::{Change, ObjectKey};
+use karpenter_runtime::object::ObjectKey;
+use karpenter_runtime::queue::Queue;
+use karpenter_runtime::store::Change;
 
 use crate::context::Context;
 use crate::stores::BY_PROVIDER_ID;

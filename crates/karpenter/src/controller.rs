@@ -16,13 +16,13 @@ mod v1alpha5_settings;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
-use karpenter_cluster::clock::Clock;
 use karpenter_controllers::legacy::{self, LegacyKinds};
 use karpenter_controllers::operator::Operator;
 use karpenter_controllers::operator::election::{Election, Settings};
 use karpenter_controllers::operator::http::Port;
 use karpenter_controllers::operator::options::IgnoredVariable;
 use karpenter_legacy::GlobalSettings;
+use karpenter_runtime::clock::Clock;
 use tokio::signal::unix::{SignalKind, signal};
 
 use self::provider::Provider;

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use karpenter_cluster::clock::since;
+use karpenter_runtime::clock::since;
 
 /// After this time an instance without a NodeClaim is garbage: a NodeClaim gets its provider id much sooner.
 const CLAIMED_WITHIN: Duration = Duration::from_secs(30);

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use karpenter_cluster::clock::{Clock, since};
+use karpenter_runtime::clock::{Clock, since};
 
 /// A count is dropped if EC2 has not confirmed it for this long.
 const KEPT_FOR: Duration = Duration::from_secs(24 * 60 * 60);

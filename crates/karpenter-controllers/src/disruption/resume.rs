@@ -14,9 +14,9 @@ use std::time::Duration;
 use jiff::Timestamp;
 pub use karpenter_api::labels::ANNOTATION_REPLACES;
 use karpenter_api::types::NodeClaim;
-use karpenter_cluster::controllers::context::{annotation, is_deleting, name_of, uid_of};
 use karpenter_disruption::cluster::{ConsolidationPolicy, Reason};
 use karpenter_disruption::command::Method;
+use karpenter_runtime::object::{annotation, is_deleting, name_of, uid_of};
 use serde::{Deserialize, Serialize};
 
 use super::command_state::{ClaimId, command_timeout};

@@ -10,10 +10,11 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::Node;
 use karpenter_api::labels;
 use karpenter_api::types::{NodeClaim, NodePool, Quantities};
-use karpenter_cluster::controllers::context::{is_deleting, label, name_of};
-use karpenter_cluster::reconcile::{Queue, Reconcile, Requeue};
-use karpenter_cluster::store::{Change, ObjectKey, Store};
 use karpenter_model::quantity::{Quantity, QuantityFormat};
+use karpenter_runtime::object::{ObjectKey, is_deleting, label, name_of};
+use karpenter_runtime::queue::Queue;
+use karpenter_runtime::store::{Change, Store};
+use karpenter_runtime::worker::{Reconcile, Requeue};
 use kube::Resource;
 
 use crate::context::Context;

@@ -12,8 +12,8 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use karpenter_api::labels;
 use karpenter_api::types::{ConditionStatus, NodePool};
 use karpenter_cloud::CloudError;
-use karpenter_cluster::controllers::context::name_of;
-use karpenter_cluster::controllers::placement::{taints_of, tolerates_all};
+use karpenter_runtime::object::name_of;
+use karpenter_runtime::taints::{taints_of, tolerates_all};
 use karpenter_state::pod::Pod;
 use karpenter_state::{ClusterInput, DefaultSpreadInput, PoolInput};
 

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use karpenter_api::types::{NodeClaim, NodePool};
-use karpenter_cluster::controllers::context::{is_deleting, name_of};
 use karpenter_model::resources::NODES;
+use karpenter_runtime::object::{is_deleting, name_of};
 
 use crate::context::Context;
 use crate::nodeclaim::{REBOOTING, is_true};

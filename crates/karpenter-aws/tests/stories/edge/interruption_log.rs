@@ -4,9 +4,9 @@ use std::io::{self, Write};
 use std::sync::{Arc, Mutex};
 
 use karpenter_aws::interruption::message::Kind;
-use karpenter_cluster::store::ObjectKey;
 use karpenter_controllers::logs::{Lines, PassIds};
 use karpenter_controllers::operator::options::LogFormat;
+use karpenter_runtime::object::ObjectKey;
 use regex::Regex;
 use serde_json::json;
 use tracing::Level;

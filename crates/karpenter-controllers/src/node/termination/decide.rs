@@ -8,7 +8,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use karpenter_api::types::{Condition, ConditionStatus, NodeClaim};
-use karpenter_cluster::clock::since;
+use karpenter_runtime::clock::since;
 use karpenter_state::pod::Pod;
 
 use crate::node::eviction::needs_deletion;

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::{Node, Taint};
 use karpenter_api::labels;
 use karpenter_api::types::{ConditionStatus, NodeClaim};
-use karpenter_cluster::controllers::context::label;
 use karpenter_model::quantity::Quantity;
+use karpenter_runtime::object::label;
 use serde_json::{Value, json};
 
 use crate::nodeclaim::{INITIALIZED, REBOOTING, REGISTERED, condition_status, is_node_ready, is_true};

@@ -9,9 +9,9 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Node;
 use karpenter_api::labels;
 use karpenter_api::types::{Condition, ConditionStatus, NodeClaim};
-use karpenter_cluster::clock::until;
-use karpenter_cluster::controllers::context::{annotation, is_deleting, uid_of};
 use karpenter_model::duration::parse_go_duration;
+use karpenter_runtime::clock::until;
+use karpenter_runtime::object::{annotation, is_deleting, uid_of};
 use karpenter_state::pod::Pod;
 
 use crate::node::eviction::EvictionMode;

@@ -2,10 +2,10 @@
 
 use expect_test::{Expect, expect};
 use jiff::Timestamp;
-use karpenter_cluster::store::ObjectKey;
 use karpenter_controllers::COMMIT;
 use karpenter_controllers::logs::{PassIds, json as nested};
 use karpenter_controllers::operator::options::LogFormat;
+use karpenter_runtime::object::ObjectKey;
 use serde_json::json;
 
 use super::kept::KeptLog;
