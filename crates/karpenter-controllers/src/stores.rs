@@ -18,6 +18,7 @@ use karpenter_runtime::object::ObjectKey;
 use karpenter_runtime::protobuf::protobuf_client;
 use karpenter_runtime::store::{KindSpec, Store, keep_all};
 use karpenter_runtime::watch::failure::WatchFailure;
+use karpenter_state::fields::PODS_AND_NODES;
 use karpenter_state::pod::{Pod, PodFields, PodInterner};
 use kube::api::DynamicObject;
 use kube::core::{ApiResource, GroupVersionKind};
@@ -91,7 +92,7 @@ impl Stores {
         optional: OptionalKinds,
     ) -> (Self, Vec<JoinHandle<()>>) {
         let mut tasks = Vec::new();
-        let protobuf = protobuf_client(client, |error| {
+        let protobuf = protobuf_client(client, PODS_AND_NODES, |error| {
             tracing::warn!(error, "cannot read protobuf, reading pods and nodes as JSON");
         });
         let has_workloads = optional.capacity_buffers || optional.default_spreads;

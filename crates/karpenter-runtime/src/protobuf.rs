@@ -1,15 +1,12 @@
-//! A client that requests pods and nodes as protobuf and converts the responses to JSON with the fields that are
-//! read.
+//! A client that requests some kinds as protobuf and converts the responses to JSON with the fields that are read.
 //!
 //! A server writes protobuf in half of the time of JSON (docs/bench.md), and fields that are not read are skipped
 //! without decoding. Callers see only JSON. If the server answers in JSON, the response is passed on; after a
 //! protobuf message that cannot be decoded, protobuf is not requested again.
 
-mod fields;
-mod list_stream;
-#[cfg(test)]
-mod tests;
-mod to_json;
+pub mod field;
+pub mod list_stream;
+pub mod to_json;
 
 use std::io::{Error, ErrorKind};
 use std::sync::Arc;
@@ -25,6 +22,8 @@ use kube::Client;
 use kube::client::Body;
 use tokio::sync::OnceCell;
 
+use self::field::Kinds;
+
 /// The `Accept` header: protobuf is preferred, JSON is accepted.
 const PROTOBUF_OR_JSON: HeaderValue =
     HeaderValue::from_static("application/vnd.kubernetes.protobuf, application/json");
@@ -39,14 +38,15 @@ const MESSAGE_BYTES_MAX: usize = 64 << 20;
 
 type AnyBody = http_body_util::combinators::UnsyncBoxBody<Bytes, Error>;
 
-/// The client for reading kinds that [`fields`] describes: pods and nodes. Use it only for stores. `on_disabled` is
-/// called once, with the reason, if protobuf is no longer requested.
-pub fn protobuf_client(client: &Client, on_disabled: fn(&str)) -> Client {
+/// The client for reading these kinds. Use it only for stores. `on_disabled` is called once, with the reason, if
+/// protobuf is no longer requested.
+pub fn protobuf_client(client: &Client, kinds: Kinds, on_disabled: fn(&str)) -> Client {
     let inner = client.clone();
     let support = Arc::new(ProtobufSupport {
         is_disabled: AtomicBool::new(false),
         lists: OnceCell::new(),
         on_disabled,
+        kinds,
     });
     let service = tower::service_fn(move |mut request: Request<Body>| {
         let (client, support) = (inner.clone(), support.clone());
@@ -71,6 +71,7 @@ struct ProtobufSupport {
     /// Whether the server streams plain lists, so that a list can replace the start of a watch.
     lists: OnceCell<bool>,
     on_disabled: fn(&str),
+    kinds: Kinds,
 }
 
 impl ProtobufSupport {
@@ -127,7 +128,7 @@ async fn listed(
     head.headers.insert(CONTENT_TYPE, JSON);
     head.headers.remove(CONTENT_LENGTH);
     let support = support.clone();
-    let lines = list_stream::events(body.into_data_stream().map_err(Error::other));
+    let lines = list_stream::events(body.into_data_stream().map_err(Error::other), support.kinds);
     let lines =
         lines.map(move |line| line.inspect_err(|error| support.disable_after(error)).map(Frame::data));
     Ok(Some(Response::from_parts(head, StreamBody::new(lines).boxed_unsync())))
@@ -150,13 +151,14 @@ async fn read(
     let body = if is_watch {
         let messages = messages(body.into_data_stream().map_err(Error::other));
         let lines = messages.map(move |message| {
-            let line = message.and_then(|message| to_json::event(&message).ok_or_else(undecodable));
+            let line =
+                message.and_then(|message| to_json::event(&message, support.kinds).ok_or_else(undecodable));
             line.inspect_err(|error| support.disable_after(error)).map(Frame::data)
         });
         StreamBody::new(lines).boxed_unsync()
     } else {
         let whole = body.collect_bytes().await?;
-        let object = to_json::object(&whole).ok_or_else(undecodable);
+        let object = to_json::object(&whole, support.kinds).ok_or_else(undecodable);
         let object = object.inspect_err(|error| support.disable_after(error));
         Full::new(object.map_err(|error| kube::Error::Service(error.into()))?)
             .map_err(|never| match never {})
@@ -170,7 +172,7 @@ fn undecodable() -> Error {
 }
 
 /// Splits the body of a watch into messages.
-fn messages(
+pub fn messages(
     chunks: impl Stream<Item = Result<Bytes, Error>> + Send + Unpin,
 ) -> impl Stream<Item = Result<Bytes, Error>> + Send {
     stream::unfold((chunks, BytesMut::new(), false), |(mut chunks, mut buffer, is_over)| async move {

@@ -32,6 +32,7 @@ pub(crate) const CRATES: [Crate; 21] = [
             "karpenter-scheduling",
             "karpenter-disruption",
             "karpenter-catalog",
+            "karpenter-runtime",
             "karpenter-api",
         ],
     },

@@ -5,9 +5,6 @@
 //! decoded while it is received. The watcher gets the events that it asked for up to the bookmark that ends the initial
 //! list, then the end of the stream, and resumes its watch from there.
 
-#[cfg(test)]
-mod tests;
-
 use std::io::Error;
 
 use bytes::{Buf, Bytes, BytesMut};
@@ -15,7 +12,7 @@ use futures::{Stream, StreamExt, stream};
 use http::Uri;
 use prost::encoding::{WireType, decode_key, decode_varint};
 
-use super::fields::{Message, message_of};
+use super::field::{Kinds, Message, message_of};
 use super::{MESSAGE_BYTES_MAX, to_json, undecodable};
 
 /// The first minor version of Kubernetes 1 that encodes lists object by object.
@@ -32,7 +29,7 @@ const ONLY_OF_WATCHES: [&str; 6] = [
 ];
 
 /// The URI of the list, if the watch begins with a streamed list. It has no resource version, so the list is current.
-pub(super) fn list_of(uri: &Uri) -> Option<Uri> {
+pub fn list_of(uri: &Uri) -> Option<Uri> {
     let query = uri.query()?;
     query.split('&').find(|part| *part == "sendInitialEvents=true")?;
     let is_kept = |part: &&str| {
@@ -49,10 +46,11 @@ pub(super) fn list_of(uri: &Uri) -> Option<Uri> {
 }
 
 /// The watch events as lines of JSON.
-pub(super) fn events(
+pub fn events(
     chunks: impl Stream<Item = Result<Bytes, Error>> + Send + Unpin,
+    kinds: Kinds,
 ) -> impl Stream<Item = Result<Bytes, Error>> + Send {
-    let reader = ListReader { buffer: BytesMut::new(), at: At::Envelope };
+    let reader = ListReader { buffer: BytesMut::new(), at: At::Envelope, kinds };
     stream::unfold((chunks, reader, false), |(mut chunks, mut reader, is_over)| async move {
         if is_over {
             return None;
@@ -79,6 +77,7 @@ pub(super) fn events(
 struct ListReader {
     buffer: BytesMut,
     at: At,
+    kinds: Kinds,
 }
 
 enum At {
@@ -109,7 +108,7 @@ impl ListReader {
     fn line(&mut self) -> Result<Option<Bytes>, Error> {
         loop {
             match &mut self.at {
-                At::Envelope => match read_list_start(&mut self.buffer)? {
+                At::Envelope => match read_list_start(&mut self.buffer, self.kinds)? {
                     Some(list) => self.at = At::List(list),
                     None => return Ok(None),
                 },
@@ -200,7 +199,7 @@ impl Head {
 }
 
 /// Reads the envelope before the list; `None` if it is incomplete.
-fn read_list_start(buffer: &mut BytesMut) -> Result<Option<List>, Error> {
+fn read_list_start(buffer: &mut BytesMut, kinds: Kinds) -> Result<Option<List>, Error> {
     if buffer.len() < to_json::PREFIX.len() {
         return Ok(None);
     }
@@ -214,7 +213,7 @@ fn read_list_start(buffer: &mut BytesMut) -> Result<Option<List>, Error> {
     let before = to_json::PREFIX.len() + head.bytes + head.length;
     let Some(list) = Head::read(&buffer[before..])? else { return Ok(None) };
     let kind = kind.strip_suffix("List").ok_or_else(undecodable)?;
-    let message = message_of(kind).ok_or_else(undecodable)?;
+    let message = message_of(kinds, kind).ok_or_else(undecodable)?;
     if list.number != 2 {
         return Err(undecodable());
     }

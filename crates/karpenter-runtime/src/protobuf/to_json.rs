@@ -1,11 +1,11 @@
-//! Converts protobuf to JSON text, with the fields of [`super::fields`]. Other fields are skipped.
+//! Converts protobuf to JSON text, with the fields of a table. Other fields are skipped.
 
 use bytes::Bytes;
 use jiff::Timestamp;
 use prost::encoding::{WireType, decode_key, decode_varint};
 use serde_json::json;
 
-use super::fields::{Field, Kind, Message, message_of};
+use super::field::{Field, Kind, Kinds, Message, message_of};
 
 pub(super) const PREFIX: &[u8] = b"k8s\0";
 /// The maximum nesting: deeper than any message in the table; it prevents a stack overflow.
@@ -21,7 +21,7 @@ enum Wire<'a> {
 type Parts<'a> = Vec<(u32, Wire<'a>)>;
 
 /// The JSON line of a watch event. `None` if it is malformed or its kind is not in the table.
-pub(super) fn event(message: &[u8]) -> Option<Bytes> {
+pub fn event(message: &[u8], kinds: Kinds) -> Option<Bytes> {
     let parts = parts(message)?;
     let (Wire::Bytes(kind), Wire::Bytes(raw)) = (last(&parts, 1)?, last(&parts, 2)?) else { return None };
     let Wire::Bytes(object) = last(&self::parts(raw)?, 1)? else { return None };
@@ -29,15 +29,15 @@ pub(super) fn event(message: &[u8]) -> Option<Bytes> {
     out.extend_from_slice(b"{\"type\":");
     quote(kind, &mut out);
     out.extend_from_slice(b",\"object\":");
-    write_object(object, &mut out)?;
+    write_object(object, kinds, &mut out)?;
     out.extend_from_slice(b"}\n");
     Some(out.into())
 }
 
 /// The JSON of an object or a list.
-pub(super) fn object(bytes: &[u8]) -> Option<Bytes> {
+pub fn object(bytes: &[u8], kinds: Kinds) -> Option<Bytes> {
     let mut out = Vec::with_capacity(bytes.len() / 2);
-    write_object(bytes, &mut out)?;
+    write_object(bytes, kinds, &mut out)?;
     Some(out.into())
 }
 
@@ -81,7 +81,7 @@ pub(super) fn type_of(types: &[u8]) -> Option<(&str, &str)> {
 }
 
 /// Writes the object in the envelope.
-fn write_object(bytes: &[u8], out: &mut Vec<u8>) -> Option<()> {
+fn write_object(bytes: &[u8], kinds: Kinds, out: &mut Vec<u8>) -> Option<()> {
     let envelope = parts(bytes.strip_prefix(PREFIX)?)?;
     let Wire::Bytes(types) = last(&envelope, 1)? else { return None };
     let (version, kind) = type_of(types)?;
@@ -90,7 +90,7 @@ fn write_object(bytes: &[u8], out: &mut Vec<u8>) -> Option<()> {
         Some(Wire::Number(_)) => return None,
         None => &[],
     };
-    write_typed(version.as_bytes(), kind.as_bytes(), message_of(kind)?, body, out)
+    write_typed(version.as_bytes(), kind.as_bytes(), message_of(kinds, kind)?, body, out)
 }
 
 fn write_typed(version: &[u8], kind: &[u8], message: &Message, body: &[u8], out: &mut Vec<u8>) -> Option<()> {

@@ -1,66 +1,19 @@
 //! The fields of pods and nodes that are read, by their numbers in the API's protobuf definitions (k8s.io/api v0.35,
-//! `core/v1` and `meta/v1`; numbers are never reused). Other fields are not read.
+//! `core/v1` and `meta/v1`). Other fields are not read.
 
-/// The fields of a message that are read.
-pub(super) struct Message(pub(super) &'static [Field]);
+mod node;
+#[cfg(test)]
+mod tests;
 
-pub(super) struct Field {
-    pub(super) number: u32,
-    /// The name in JSON.
-    pub(super) name: &'static str,
-    pub(super) kind: Kind,
-    /// An optional field: zero differs from absent.
-    pub(super) is_optional: bool,
-}
+use karpenter_runtime::protobuf::field::{
+    Kind, KindFields, Kinds, LIST_META, Message, field, many, one, optional, text,
+};
 
-#[derive(Clone, Copy)]
-pub(super) enum Kind {
-    Text,
-    Number,
-    Flag,
-    Time,
-    Texts,
-    Labels,
-    Amounts,
-    One(&'static Message),
-    Many(&'static Message),
-    /// A message whose fields are inlined into the outer object in JSON.
-    Within(&'static Message),
-}
-
-const fn field(number: u32, name: &'static str, kind: Kind) -> Field {
-    Field { number, name, kind, is_optional: false }
-}
-
-/// An optional field.
-const fn optional(number: u32, name: &'static str, kind: Kind) -> Field {
-    Field { number, name, kind, is_optional: true }
-}
-
-const fn text(number: u32, name: &'static str) -> Field {
-    field(number, name, Kind::Text)
-}
-
-/// A message field that is written even if it is empty.
-const fn one(number: u32, name: &'static str, message: &'static Message) -> Field {
-    optional(number, name, Kind::One(message))
-}
-
-const fn many(number: u32, name: &'static str, message: &'static Message) -> Field {
-    field(number, name, Kind::Many(message))
-}
-
-/// The message of a kind, of its list, or of an error status.
-pub(super) fn message_of(kind: &str) -> Option<&'static Message> {
-    match kind {
-        "Pod" => Some(&POD),
-        "PodList" => Some(&POD_LIST),
-        "Node" => Some(&NODE),
-        "NodeList" => Some(&NODE_LIST),
-        "Status" => Some(&STATUS),
-        _ => None,
-    }
-}
+/// The kinds that are read as protobuf.
+pub const PODS_AND_NODES: Kinds = &[
+    KindFields { kind: "Pod", object: &POD, list: &POD_LIST },
+    KindFields { kind: "Node", object: &node::NODE, list: &node::NODE_LIST },
+];
 
 static OBJECT_META: Message = Message(&[
     text(1, "name"),
@@ -85,32 +38,6 @@ static OWNER_REFERENCE: Message = Message(&[
     optional(6, "controller", Kind::Flag),
     optional(7, "blockOwnerDeletion", Kind::Flag),
 ]);
-
-static LIST_META: Message = Message(&[
-    text(2, "resourceVersion"),
-    text(3, "continue"),
-    optional(4, "remainingItemCount", Kind::Number),
-]);
-
-static STATUS: Message = Message(&[
-    one(1, "metadata", &LIST_META),
-    text(2, "status"),
-    text(3, "message"),
-    text(4, "reason"),
-    one(5, "details", &STATUS_DETAILS),
-    field(6, "code", Kind::Number),
-]);
-
-static STATUS_DETAILS: Message = Message(&[
-    text(1, "name"),
-    text(2, "group"),
-    text(3, "kind"),
-    many(4, "causes", &STATUS_CAUSE),
-    field(5, "retryAfterSeconds", Kind::Number),
-    text(6, "uid"),
-]);
-
-static STATUS_CAUSE: Message = Message(&[text(1, "reason"), text(2, "message"), text(3, "field")]);
 
 static POD_LIST: Message = Message(&[one(1, "metadata", &LIST_META), many(2, "items", &POD)]);
 
@@ -275,47 +202,4 @@ static CONTAINER_STATUS: Message = Message(&[
     text(1, "name"),
     field(10, "allocatedResources", Kind::Amounts),
     one(11, "resources", &RESOURCES),
-]);
-
-static NODE_LIST: Message = Message(&[one(1, "metadata", &LIST_META), many(2, "items", &NODE)]);
-
-static NODE: Message =
-    Message(&[one(1, "metadata", &OBJECT_META), one(2, "spec", &NODE_SPEC), one(3, "status", &NODE_STATUS)]);
-
-static NODE_SPEC: Message =
-    Message(&[text(3, "providerID"), field(4, "unschedulable", Kind::Flag), many(5, "taints", &TAINT)]);
-
-static TAINT: Message =
-    Message(&[text(1, "key"), text(2, "value"), text(3, "effect"), field(4, "timeAdded", Kind::Time)]);
-
-static NODE_STATUS: Message = Message(&[
-    field(1, "capacity", Kind::Amounts),
-    field(2, "allocatable", Kind::Amounts),
-    text(3, "phase"),
-    many(4, "conditions", &NODE_CONDITION),
-    many(5, "addresses", &ADDRESS),
-    one(7, "nodeInfo", &NODE_INFO),
-]);
-
-static NODE_CONDITION: Message = Message(&[
-    text(1, "type"),
-    text(2, "status"),
-    field(4, "lastTransitionTime", Kind::Time),
-    text(5, "reason"),
-    text(6, "message"),
-]);
-
-static ADDRESS: Message = Message(&[text(1, "type"), text(2, "address")]);
-
-static NODE_INFO: Message = Message(&[
-    text(1, "machineID"),
-    text(2, "systemUUID"),
-    text(3, "bootID"),
-    text(4, "kernelVersion"),
-    text(5, "osImage"),
-    text(6, "containerRuntimeVersion"),
-    text(7, "kubeletVersion"),
-    text(8, "kubeProxyVersion"),
-    text(9, "operatingSystem"),
-    text(10, "architecture"),
 ]);

@@ -1,14 +1,29 @@
-//! `recorded` has responses of a real kube-apiserver (1.35.4) with a pod and a node that have every field that is
-//! read, as protobuf and as JSON.
+//! Reading protobuf with these tables. `recorded` has responses of a real kube-apiserver (1.35.4) with a pod and a node
+//! that have every field that is read, as protobuf and as JSON.
 
+mod list_stream;
+
+use std::io::Error;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use bytes::Bytes;
 use futures::executor::block_on;
+use futures::{TryStreamExt, stream};
+use http::header::{ACCEPT, CONTENT_TYPE};
+use http::{Request, Response};
+use http_body_util::Full;
 use k8s_openapi::api::core::v1::{Node, Pod};
+use karpenter_runtime::protobuf::{messages, protobuf_client, to_json};
+use kube::Client;
 use kube::api::Api;
+use kube::client::Body;
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
 use super::*;
 
+const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 const POD: &[u8] = include_bytes!("recorded/pod.pb");
 const PODS: &[u8] = include_bytes!("recorded/pods.pb");
 const NODE: &[u8] = include_bytes!("recorded/node.pb");
@@ -48,7 +63,7 @@ fn converted_fields_equal_the_json_of_the_server() {
     for (name, protobuf, full) in
         [("pod", POD, pod_json()), ("node", NODE, read_json(include_bytes!("recorded/node.json")))]
     {
-        let converted = read_json(&to_json::object(protobuf).expect("understood"));
+        let converted = read_json(&to_json::object(protobuf, PODS_AND_NODES).expect("understood"));
         assert_eq!(converted, as_far_as(&converted, &full, ""), "{name}");
     }
 }
@@ -92,17 +107,17 @@ fn all_fields_of_the_table_are_converted() {
     }
     let template = &mut full["spec"]["volumes"][2]["ephemeral"]["volumeClaimTemplate"]["metadata"];
     drop(template, &["creationTimestamp"]);
-    let converted = read_json(&to_json::object(POD).expect("understood"));
+    let converted = read_json(&to_json::object(POD, PODS_AND_NODES).expect("understood"));
     assert_eq!(converted, full);
 }
 
 #[test]
 fn lists_and_error_statuses_are_converted() {
-    let list = read_json(&to_json::object(PODS).expect("understood"));
+    let list = read_json(&to_json::object(PODS, PODS_AND_NODES).expect("understood"));
     assert_eq!(list["kind"], "PodList");
     assert!(list["metadata"]["resourceVersion"].is_string());
     assert_eq!(list["items"][0]["metadata"]["name"], "rich");
-    let status = read_json(&to_json::object(STATUS).expect("understood"));
+    let status = read_json(&to_json::object(STATUS, PODS_AND_NODES).expect("understood"));
     assert_eq!(status["kind"], "Status");
     assert_eq!((&status["code"], &status["reason"]), (&json!(404), &json!("NotFound")));
     assert_eq!(status["details"], json!({"name": "none", "kind": "pods"}));
@@ -112,7 +127,10 @@ fn lists_and_error_statuses_are_converted() {
 fn lines(size: usize) -> Vec<Value> {
     let chunks = stream::iter(WATCH.chunks(size).map(|chunk| Ok(Bytes::copy_from_slice(chunk))));
     let messages: Vec<Bytes> = block_on(messages(chunks).try_collect()).expect("messages");
-    messages.iter().map(|message| read_json(&to_json::event(message).expect("understood"))).collect()
+    messages
+        .iter()
+        .map(|message| read_json(&to_json::event(message, PODS_AND_NODES).expect("understood")))
+        .collect()
 }
 
 #[test]
@@ -133,7 +151,7 @@ proptest! {
         let mut bytes = POD.to_vec();
         bytes[at] = byte;
         for bytes in [&bytes[..], &POD[..cut]] {
-            if let Some(text) = to_json::object(bytes) {
+            if let Some(text) = to_json::object(bytes, PODS_AND_NODES) {
                 prop_assert!(serde_json::from_slice::<Value>(&text).is_ok());
             }
         }
@@ -156,16 +174,21 @@ fn server(kind: &'static str, body: &'static [u8]) -> (Client, Arc<std::sync::at
 #[tokio::test]
 async fn caller_gets_the_same_objects_with_and_without_protobuf() {
     let (client, asked) = server(PROTOBUF, POD);
-    let dense_pod =
-        Api::<Pod>::default_namespaced(protobuf_client(&client, |_| {})).get("rich").await.expect("a pod");
+    let dense_pod = Api::<Pod>::default_namespaced(protobuf_client(&client, PODS_AND_NODES, |_| {}))
+        .get("rich")
+        .await
+        .expect("a pod");
     assert_eq!(asked.load(Ordering::Relaxed), 1);
     let (client, _) = server("application/json", include_bytes!("recorded/pod.json"));
-    let pod =
-        Api::<Pod>::default_namespaced(protobuf_client(&client, |_| {})).get("rich").await.expect("a pod");
+    let pod = Api::<Pod>::default_namespaced(protobuf_client(&client, PODS_AND_NODES, |_| {}))
+        .get("rich")
+        .await
+        .expect("a pod");
     assert_eq!(dense_pod.metadata, pod.metadata);
     assert_eq!(dense_pod.spec.map(|spec| spec.affinity), pod.spec.map(|spec| spec.affinity));
     let (client, _) = server(PROTOBUF, NODE);
-    let node = Api::<Node>::all(protobuf_client(&client, |_| {})).get("rich").await.expect("a node");
+    let node =
+        Api::<Node>::all(protobuf_client(&client, PODS_AND_NODES, |_| {})).get("rich").await.expect("a node");
     assert_eq!(node.spec.and_then(|spec| spec.provider_id).as_deref(), Some("kwok://rich"));
 }
 
@@ -176,7 +199,7 @@ async fn protobuf_is_disabled_after_undecodable_response() {
     let tell = |_: &str| {
         TOLD.fetch_add(1, Ordering::Relaxed);
     };
-    let api = Api::<Pod>::default_namespaced(protobuf_client(&client, tell));
+    let api = Api::<Pod>::default_namespaced(protobuf_client(&client, PODS_AND_NODES, tell));
     for _ in 0..3 {
         assert!(api.get("rich").await.is_err());
     }

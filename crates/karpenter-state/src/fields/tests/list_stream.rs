@@ -1,10 +1,14 @@
+use std::io::Error;
 use std::sync::{Arc, Mutex};
 
-use futures::TryStreamExt;
+use bytes::Bytes;
 use futures::executor::block_on;
-use http::{Request, Response};
+use futures::{StreamExt, TryStreamExt, stream};
+use http::{Request, Response, Uri};
 use http_body_util::Full;
 use k8s_openapi::api::core::v1::Pod;
+use karpenter_runtime::protobuf::list_stream::{events, list_of};
+use karpenter_runtime::protobuf::{protobuf_client, to_json};
 use kube::api::Api;
 use kube::client::Body;
 use kube::runtime::watcher::{self, Event};
@@ -12,8 +16,7 @@ use kube::{Client, ResourceExt};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::*;
-use crate::protobuf::protobuf_client;
+use crate::fields::PODS_AND_NODES;
 
 const PODS: &[u8] = include_bytes!("../recorded/pods.pb");
 const WATCH: &[u8] = include_bytes!("../recorded/watch.pb");
@@ -21,14 +24,15 @@ const STATUS: &[u8] = include_bytes!("../recorded/status.pb");
 
 fn lines(bytes: &[u8], size: usize) -> Result<Vec<Value>, Error> {
     let chunks = stream::iter(bytes.chunks(size).map(|chunk| Ok(Bytes::copy_from_slice(chunk))));
-    let lines: Vec<Bytes> = block_on(events(chunks).try_collect())?;
+    let lines: Vec<Bytes> = block_on(events(chunks, PODS_AND_NODES).try_collect())?;
     Ok(lines.iter().map(|line| serde_json::from_slice(line).expect("JSON")).collect())
 }
 
 #[test]
 fn list_is_converted_independent_of_chunk_boundaries() {
     let whole = lines(PODS, usize::MAX).expect("decoded");
-    let list: Value = serde_json::from_slice(&to_json::object(PODS).expect("decoded")).expect("JSON");
+    let list: Value =
+        serde_json::from_slice(&to_json::object(PODS, PODS_AND_NODES).expect("decoded")).expect("JSON");
     let items = list["items"].as_array().expect("items");
     let (last, added) = whole.split_last().expect("lines");
     assert_eq!(added.len(), items.len());
@@ -117,7 +121,7 @@ fn server(minor: &'static str, asked: Arc<Mutex<Vec<String>>>) -> Client {
 /// The first events that a watcher gets, and the requests that the server got.
 async fn initial_events(minor: &'static str) -> (Vec<String>, Vec<String>) {
     let asked = Arc::new(Mutex::new(Vec::new()));
-    let api = Api::<Pod>::all(protobuf_client(&server(minor, asked.clone()), |_| {}));
+    let api = Api::<Pod>::all(protobuf_client(&server(minor, asked.clone()), PODS_AND_NODES, |_| {}));
     let config = watcher::Config::default().streaming_lists();
     let events = watcher::watcher(api, config).take(3).map(|event| match event.expect("an event") {
         Event::Init => "init".to_owned(),
