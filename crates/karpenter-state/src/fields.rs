@@ -1,205 +1,240 @@
-//! The fields of pods and nodes that are read, by their numbers in the API's protobuf definitions (k8s.io/api v0.35,
-//! `core/v1` and `meta/v1`). Other fields are not read.
+//! The fields of pods and nodes that are read. Other fields are not read.
+//!
+//! For pods, one line per field ([`pod`]) defines all that has to agree: the protobuf table, what is deserialized from
+//! JSON, and what is copied from a complete object. Lines have the number in the API's protobuf definitions
+//! (k8s.io/api v0.35, `core/v1` and `meta/v1`), whether Go has a `pointer` (zero differs from absent) or a `value`, the
+//! field and its type in Rust, and its name in JSON. Fields that are not read are listed too: when the API gets a new
+//! field, the crate does not compile until it has a line or is listed as not read.
 
 mod node;
+mod pod;
 #[cfg(test)]
 mod tests;
 
-use karpenter_runtime::protobuf::field::{
-    Kind, KindFields, Kinds, LIST_META, Message, field, many, one, optional, text,
-};
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use karpenter_runtime::protobuf::field::{Field, Kind, KindFields, Kinds, LIST_META, Message, many, one};
+use serde::de::DeserializeOwned;
+
+/// The fields of a pod that are read.
+pub const POD_FIELDS: &Message = &<k8s_openapi::api::core::v1::Pod as KeptMessage>::MESSAGE;
 
 /// The kinds that are read as protobuf.
 pub const PODS_AND_NODES: Kinds = &[
-    KindFields { kind: "Pod", object: &POD, list: &POD_LIST },
+    KindFields {
+        kind: "Pod",
+        object: POD_FIELDS,
+        list: &Message(&[one(1, "metadata", &LIST_META), many(2, "items", POD_FIELDS)]),
+    },
     KindFields { kind: "Node", object: &node::NODE, list: &node::NODE_LIST },
 ];
 
-static OBJECT_META: Message = Message(&[
-    text(1, "name"),
-    text(3, "namespace"),
-    text(5, "uid"),
-    text(6, "resourceVersion"),
-    field(7, "generation", Kind::Number),
-    field(8, "creationTimestamp", Kind::Time),
-    field(9, "deletionTimestamp", Kind::Time),
-    optional(10, "deletionGracePeriodSeconds", Kind::Number),
-    field(11, "labels", Kind::Labels),
-    field(12, "annotations", Kind::Labels),
-    many(13, "ownerReferences", &OWNER_REFERENCE),
-    field(14, "finalizers", Kind::Texts),
-]);
+/// A value of the API of which only the fields in the table are read.
+pub(crate) trait Kept: Sized {
+    /// What is deserialized from JSON.
+    type Json: DeserializeOwned;
+    const KIND: Kind;
+    /// The kind of a list of such values.
+    const LIST: Kind = panic!("there are no lists of such values");
 
-static OWNER_REFERENCE: Message = Message(&[
-    text(1, "kind"),
-    text(3, "name"),
-    text(4, "uid"),
-    text(5, "apiVersion"),
-    optional(6, "controller", Kind::Flag),
-    optional(7, "blockOwnerDeletion", Kind::Flag),
-]);
+    /// The value, with the fields that were deserialized. `None` is an absent field.
+    fn from_json(json: Option<Self::Json>) -> Self;
 
-static POD_LIST: Message = Message(&[one(1, "metadata", &LIST_META), many(2, "items", &POD)]);
+    /// The value without fields that are not read.
+    fn keep(self) -> Self;
+}
 
-static POD: Message =
-    Message(&[one(1, "metadata", &OBJECT_META), one(2, "spec", &POD_SPEC), one(3, "status", &POD_STATUS)]);
+/// A message of the API.
+pub(crate) trait KeptMessage: Kept {
+    const MESSAGE: Message;
+}
 
-static POD_SPEC: Message = Message(&[
-    many(1, "volumes", &VOLUME),
-    many(2, "containers", &CONTAINER),
-    text(3, "restartPolicy"),
-    optional(4, "terminationGracePeriodSeconds", Kind::Number),
-    optional(5, "activeDeadlineSeconds", Kind::Number),
-    field(7, "nodeSelector", Kind::Labels),
-    text(10, "nodeName"),
-    field(11, "hostNetwork", Kind::Flag),
-    one(18, "affinity", &AFFINITY),
-    text(19, "schedulerName"),
-    many(20, "initContainers", &CONTAINER),
-    many(22, "tolerations", &TOLERATION),
-    text(24, "priorityClassName"),
-    optional(25, "priority", Kind::Number),
-    optional(29, "runtimeClassName", Kind::Text),
-    optional(31, "preemptionPolicy", Kind::Text),
-    field(32, "overhead", Kind::Amounts),
-    many(33, "topologySpreadConstraints", &SPREAD),
-    one(36, "os", &NAMED),
-    many(38, "schedulingGates", &NAMED),
-    many(39, "resourceClaims", &POD_RESOURCE_CLAIM),
-    one(40, "resources", &RESOURCES),
-]);
+/// A value of which all fields are read.
+pub(crate) trait Whole: Kept {}
 
-static NAMED: Message = Message(&[text(1, "name")]);
+macro_rules! leaf {
+    ($type:ty, $kind:ident $(, $list:ident)?) => {
+        impl Kept for $type {
+            type Json = Self;
+            const KIND: Kind = Kind::$kind;
+            $(const LIST: Kind = Kind::$list;)?
 
-static POD_RESOURCE_CLAIM: Message = Message(&[
-    text(1, "name"),
-    optional(3, "resourceClaimName", Kind::Text),
-    optional(4, "resourceClaimTemplateName", Kind::Text),
-]);
+            fn from_json(json: Option<Self>) -> Self {
+                json.unwrap_or_default()
+            }
 
-static VOLUME: Message = Message(&[text(1, "name"), field(2, "", Kind::Within(&VOLUME_SOURCE))]);
+            fn keep(self) -> Self {
+                self
+            }
+        }
 
-static VOLUME_SOURCE: Message =
-    Message(&[one(10, "persistentVolumeClaim", &CLAIM_SOURCE), one(29, "ephemeral", &EPHEMERAL_SOURCE)]);
+        impl Whole for $type {}
+    };
+}
 
-static CLAIM_SOURCE: Message = Message(&[text(1, "claimName"), field(2, "readOnly", Kind::Flag)]);
+leaf!(String, Text, Texts);
+leaf!(i32, Number);
+leaf!(i64, Number);
+leaf!(bool, Flag);
+leaf!(BTreeMap<String, String>, Labels);
+leaf!(BTreeMap<String, Quantity>, Amounts);
 
-static EPHEMERAL_SOURCE: Message = Message(&[one(1, "volumeClaimTemplate", &CLAIM_TEMPLATE)]);
+impl Kept for Time {
+    type Json = Self;
+    const KIND: Kind = Kind::Time;
 
-static CLAIM_TEMPLATE: Message = Message(&[one(1, "metadata", &OBJECT_META), one(2, "spec", &CLAIM_SPEC)]);
+    fn from_json(json: Option<Self>) -> Self {
+        json.unwrap_or(Self(jiff::Timestamp::UNIX_EPOCH))
+    }
 
-static CLAIM_SPEC: Message = Message(&[
-    field(1, "accessModes", Kind::Texts),
-    one(2, "resources", &RESOURCES),
-    text(3, "volumeName"),
-    one(4, "selector", &LABEL_SELECTOR),
-    optional(5, "storageClassName", Kind::Text),
-    optional(6, "volumeMode", Kind::Text),
-    optional(9, "volumeAttributesClassName", Kind::Text),
-]);
+    fn keep(self) -> Self {
+        self
+    }
+}
 
-static CONTAINER: Message = Message(&[
-    text(1, "name"),
-    many(6, "ports", &PORT),
-    one(8, "resources", &RESOURCES),
-    optional(24, "restartPolicy", Kind::Text),
-]);
+impl Whole for Time {}
 
-static PORT: Message = Message(&[
-    text(1, "name"),
-    field(2, "hostPort", Kind::Number),
-    field(3, "containerPort", Kind::Number),
-    text(4, "protocol"),
-    text(5, "hostIP"),
-]);
+impl<T: Kept> Kept for Option<T> {
+    type Json = T::Json;
+    const KIND: Kind = T::KIND;
 
-static RESOURCES: Message = Message(&[
-    field(1, "limits", Kind::Amounts),
-    field(2, "requests", Kind::Amounts),
-    many(3, "claims", &RESOURCE_CLAIM),
-]);
+    fn from_json(json: Option<T::Json>) -> Self {
+        json.map(|json| T::from_json(Some(json)))
+    }
 
-static RESOURCE_CLAIM: Message = Message(&[text(1, "name"), text(2, "request")]);
+    fn keep(self) -> Self {
+        self.map(T::keep)
+    }
+}
 
-static TOLERATION: Message = Message(&[
-    text(1, "key"),
-    text(2, "operator"),
-    text(3, "value"),
-    text(4, "effect"),
-    optional(5, "tolerationSeconds", Kind::Number),
-]);
+impl<T: Whole> Whole for Option<T> {}
 
-static SPREAD: Message = Message(&[
-    field(1, "maxSkew", Kind::Number),
-    text(2, "topologyKey"),
-    text(3, "whenUnsatisfiable"),
-    one(4, "labelSelector", &LABEL_SELECTOR),
-    optional(5, "minDomains", Kind::Number),
-    optional(6, "nodeAffinityPolicy", Kind::Text),
-    optional(7, "nodeTaintsPolicy", Kind::Text),
-    field(8, "matchLabelKeys", Kind::Texts),
-]);
+impl<T: Kept> Kept for Vec<T> {
+    type Json = Vec<T::Json>;
+    const KIND: Kind = T::LIST;
 
-static LABEL_SELECTOR: Message =
-    Message(&[field(1, "matchLabels", Kind::Labels), many(2, "matchExpressions", &EXPRESSION)]);
+    fn from_json(json: Option<Vec<T::Json>>) -> Self {
+        json.unwrap_or_default().into_iter().map(|json| T::from_json(Some(json))).collect()
+    }
 
-/// Both label selectors and node selectors have this message.
-static EXPRESSION: Message = Message(&[text(1, "key"), text(2, "operator"), field(3, "values", Kind::Texts)]);
+    fn keep(self) -> Self {
+        self.into_iter().map(T::keep).collect()
+    }
+}
 
-static AFFINITY: Message = Message(&[
-    one(1, "nodeAffinity", &NODE_AFFINITY),
-    one(2, "podAffinity", &POD_AFFINITY),
-    one(3, "podAntiAffinity", &POD_AFFINITY),
-]);
+impl<T: Whole> Whole for Vec<T> {}
 
-static NODE_AFFINITY: Message = Message(&[
-    one(1, "requiredDuringSchedulingIgnoredDuringExecution", &NODE_SELECTOR),
-    many(2, "preferredDuringSchedulingIgnoredDuringExecution", &PREFERRED_NODES),
-]);
+/// A field of type `T`. Messages are written even if they are empty.
+const fn field_of<T: Kept>(number: u32, name: &'static str, is_pointer: bool) -> Field {
+    Field { number, name, kind: T::KIND, is_optional: is_pointer || matches!(T::KIND, Kind::One(_)) }
+}
 
-static NODE_SELECTOR: Message = Message(&[many(1, "nodeSelectorTerms", &NODE_TERM)]);
+/// Fails to compile if not all fields of `T` are read.
+const fn is_whole<T: Whole>() {}
 
-static NODE_TERM: Message =
-    Message(&[many(1, "matchExpressions", &EXPRESSION), many(2, "matchFields", &EXPRESSION)]);
+macro_rules! is_pointer {
+    (pointer) => {
+        true
+    };
+    (value) => {
+        false
+    };
+}
 
-static PREFERRED_NODES: Message =
-    Message(&[field(1, "weight", Kind::Number), one(2, "preference", &NODE_TERM)]);
+/// Messages of which some fields are read. `inlined` fields belong to the outer object in Rust and JSON, and to a message
+/// of their own in protobuf.
+macro_rules! some_fields {
+    ($($message:ident {
+        $($number:literal $presence:ident $field:ident: $type:ty = $json:literal,)*
+        $(inlined $outer:literal {
+            $($inner:literal $inner_presence:ident $inlined:ident: $inner_type:ty = $inner_json:literal,)*
+        })?
+    } not read { $($why:literal: $($other:ident)*;)* })*) => {$(
+        const _: () = {
+            #[derive(serde::Deserialize)]
+            pub(crate) struct Json {
+                $(#[serde(rename = $json)] $field: Option<<$type as Kept>::Json>,)*
+                $($(#[serde(rename = $inner_json)] $inlined: Option<<$inner_type as Kept>::Json>,)*)?
+            }
 
-static POD_AFFINITY: Message = Message(&[
-    many(1, "requiredDuringSchedulingIgnoredDuringExecution", &POD_TERM),
-    many(2, "preferredDuringSchedulingIgnoredDuringExecution", &PREFERRED_PODS),
-]);
+            impl Kept for $message {
+                type Json = Json;
+                const KIND: Kind = Kind::One(&<Self as KeptMessage>::MESSAGE);
+                const LIST: Kind = Kind::Many(&<Self as KeptMessage>::MESSAGE);
 
-static POD_TERM: Message = Message(&[
-    one(1, "labelSelector", &LABEL_SELECTOR),
-    field(2, "namespaces", Kind::Texts),
-    text(3, "topologyKey"),
-    one(4, "namespaceSelector", &LABEL_SELECTOR),
-    field(5, "matchLabelKeys", Kind::Texts),
-    field(6, "mismatchLabelKeys", Kind::Texts),
-]);
+                #[allow(clippy::needless_update, reason = "some messages have no other fields")]
+                fn from_json(json: Option<Json>) -> Self {
+                    let Some(json) = json else { return Self::default() };
+                    Self {
+                        $($field: <$type as Kept>::from_json(json.$field),)*
+                        $($($inlined: <$inner_type as Kept>::from_json(json.$inlined),)*)?
+                        ..Self::default()
+                    }
+                }
 
-static PREFERRED_PODS: Message =
-    Message(&[field(1, "weight", Kind::Number), one(2, "podAffinityTerm", &POD_TERM)]);
+                #[allow(clippy::needless_update, reason = "some messages have no other fields")]
+                fn keep(self) -> Self {
+                    // Without `..`, so that a new field of the API has to be listed.
+                    let Self { $($field,)* $($($inlined,)*)? $($($other: _,)*)* } = self;
+                    Self {
+                        $($field: <$type as Kept>::keep($field),)*
+                        $($($inlined: <$inner_type as Kept>::keep($inlined),)*)?
+                        ..Self::default()
+                    }
+                }
+            }
 
-static POD_STATUS: Message = Message(&[
-    text(1, "phase"),
-    many(2, "conditions", &POD_CONDITION),
-    field(7, "startTime", Kind::Time),
-    many(8, "containerStatuses", &CONTAINER_STATUS),
-    many(10, "initContainerStatuses", &CONTAINER_STATUS),
-    text(11, "nominatedNodeName"),
-]);
+            impl KeptMessage for $message {
+                const MESSAGE: Message = Message(&[
+                    $(field_of::<$type>($number, $json, is_pointer!($presence)),)*
+                    $(Field {
+                        number: $outer,
+                        name: "",
+                        kind: Kind::Within(&Message(&[
+                            $(field_of::<$inner_type>($inner, $inner_json, is_pointer!($inner_presence)),)*
+                        ])),
+                        is_optional: false,
+                    },)?
+                ]);
+            }
+        };
+    )*};
+}
 
-static POD_CONDITION: Message = Message(&[
-    text(1, "type"),
-    text(2, "status"),
-    field(4, "lastTransitionTime", Kind::Time),
-    text(5, "reason"),
-]);
+/// Messages of which all fields are read.
+macro_rules! all_fields {
+    ($($message:ident {
+        $($number:literal $presence:ident $field:ident: $type:ty = $json:literal,)*
+    })*) => {$(
+        impl Kept for $message {
+            type Json = Self;
+            const KIND: Kind = Kind::One(&<Self as KeptMessage>::MESSAGE);
+            const LIST: Kind = Kind::Many(&<Self as KeptMessage>::MESSAGE);
 
-static CONTAINER_STATUS: Message = Message(&[
-    text(1, "name"),
-    field(10, "allocatedResources", Kind::Amounts),
-    one(11, "resources", &RESOURCES),
-]);
+            fn from_json(json: Option<Self>) -> Self {
+                json.unwrap_or_default()
+            }
+
+            fn keep(self) -> Self {
+                // Without `..`, so that a new field of the API has to be listed.
+                let Self { $($field,)* } = self;
+                Self { $($field: <$type as Kept>::keep($field),)* }
+            }
+        }
+
+        impl KeptMessage for $message {
+            const MESSAGE: Message =
+                Message(&[$(field_of::<$type>($number, $json, is_pointer!($presence)),)*]);
+        }
+
+        impl Whole for $message {}
+
+        const _: () = {
+            $(is_whole::<$type>();)*
+        };
+    )*};
+}
+
+use {all_fields, is_pointer, some_fields};

@@ -1,13 +1,17 @@
 //! The fields of nodes that are read.
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use karpenter_runtime::protobuf::field::{Kind, LIST_META, Message, field, many, one, text};
 
-use super::OBJECT_META;
+use super::KeptMessage;
 
 pub(super) static NODE_LIST: Message = Message(&[one(1, "metadata", &LIST_META), many(2, "items", &NODE)]);
 
-pub(super) static NODE: Message =
-    Message(&[one(1, "metadata", &OBJECT_META), one(2, "spec", &NODE_SPEC), one(3, "status", &NODE_STATUS)]);
+pub(super) static NODE: Message = Message(&[
+    one(1, "metadata", &<ObjectMeta as KeptMessage>::MESSAGE),
+    one(2, "spec", &NODE_SPEC),
+    one(3, "status", &NODE_STATUS),
+]);
 
 static NODE_SPEC: Message =
     Message(&[text(3, "providerID"), field(4, "unschedulable", Kind::Flag), many(5, "taints", &TAINT)]);
