@@ -1,6 +1,8 @@
 //! Reading protobuf with these tables. `recorded` has responses of a real kube-apiserver (1.35.4) with a pod and a node
 //! that have every field that is read, as protobuf and as JSON.
 
+mod every_field;
+mod go;
 mod list_stream;
 
 use std::io::Error;
