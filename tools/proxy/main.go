@@ -1,6 +1,6 @@
-// Writes what Go's httpproxy decides for many environments and requests; karpenter-cluster's tests compare with it.
+// Writes what Go's httpproxy decides for many environments and requests; karpenter-runtime's tests compare with it.
 //
-//	cd tools/proxy && go run . > ../../crates/karpenter-cluster/testdata/proxy.json
+//	cd tools/proxy && go run . > ../../crates/karpenter-runtime/testdata/proxy.json
 package main
 
 import (

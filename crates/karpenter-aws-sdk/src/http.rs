@@ -18,7 +18,7 @@ use aws_smithy_runtime_api::client::http::{
 use aws_smithy_runtime_api::client::orchestrator::HttpRequest;
 use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
 use http::Uri;
-use karpenter_cluster::proxy::ProxyRules;
+use karpenter_runtime::proxy::ProxyRules;
 
 use crate::ConnectError;
 

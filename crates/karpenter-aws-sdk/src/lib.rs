@@ -25,7 +25,7 @@ use aws_smithy_types::timeout::TimeoutConfig;
 use karpenter_aws::api::AwsApis;
 use karpenter_aws::call_metrics::CallMetrics;
 use karpenter_aws::pricing::price_list::endpoint_region;
-use karpenter_cluster::proxy::ProxyRules;
+use karpenter_runtime::proxy::ProxyRules;
 
 use crate::measure::Measure;
 

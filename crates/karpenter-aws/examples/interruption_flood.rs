@@ -19,11 +19,12 @@ use karpenter_aws::fake::FakeAws;
 use karpenter_aws::interruption::queue::{InterruptionQueue, RECEIVERS};
 use karpenter_aws::interruption::{Feedback, Handler};
 use karpenter_cloud::{CloudError, CloudFuture, CloudProvider, Instance, NodeClassKind};
-use karpenter_cluster::clock::Clock;
-use karpenter_cluster::reconcile::{self, Queue, Shutdown};
 use karpenter_controllers::Context;
 use karpenter_controllers::stores::Stores;
 use karpenter_model::instance_type::InstanceType;
+use karpenter_runtime::clock::Clock;
+use karpenter_runtime::queue::Queue;
+use karpenter_runtime::worker::{self, Shutdown};
 use kube::Client;
 use kube::api::{Api, DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::{ApiResource, GroupVersionKind};
@@ -168,7 +169,7 @@ async fn main() -> Result<()> {
     let keys = Queue::default();
     receivers.watch(&keys);
     let started = std::time::Instant::now();
-    let running = tokio::spawn(reconcile::run(Arc::new(receivers), keys, RECEIVERS, clock, shutdown.clone()));
+    let running = tokio::spawn(worker::run(Arc::new(receivers), keys, RECEIVERS, clock, shutdown.clone()));
     let left = || aws.world(|world| world.queues.get(QUEUE).map_or(0, Vec::len));
     while left() > 0 {
         clock.sleep(Duration::from_millis(5)).await;

@@ -15,8 +15,8 @@ use karpenter_aws::types::{InstanceTypes, TypeOptions, TypeSources};
 use karpenter_aws::unavailable::{Scope, Unavailable, UnavailableOffering};
 use karpenter_aws::zonal_shift::ZonalShifts;
 use karpenter_catalog::aws::catalog;
-use karpenter_cluster::clock::Clock;
 use karpenter_model::instance_type::InstanceType;
+use karpenter_runtime::clock::Clock;
 
 const REGION: &str = "us-east-1";
 const ROUNDS: u32 = 20;

@@ -21,8 +21,8 @@ use std::time::Duration;
 
 use futures::future::{join_all, try_join_all};
 use karpenter_api::types::{AmiSelectorTerm, AmiStatus};
-use karpenter_cluster::clock::Clock;
 use karpenter_model::requirements::Requirements;
+use karpenter_runtime::clock::Clock;
 
 pub use alias::{Alias, AliasParameter, UnsupportedAlias, Variant};
 pub use invalidation::AmiInvalidation;

@@ -12,10 +12,10 @@ mod retry;
 
 use std::sync::Arc;
 
-use karpenter_cluster::clock::Clock;
 use karpenter_controllers::events::Recorder;
 use karpenter_controllers::operator::Operator;
 use karpenter_controllers::{Context, FeatureGates};
+use karpenter_runtime::clock::Clock;
 use kube::Client;
 use prometheus::Registry;
 

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures::future::{BoxFuture, join_all};
-use karpenter_cluster::clock::Clock;
+use karpenter_runtime::clock::Clock;
 use tokio::sync::{Notify, Semaphore, oneshot};
 use tokio::time::Instant;
 

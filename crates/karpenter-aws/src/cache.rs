@@ -9,7 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use karpenter_cluster::clock::Clock;
+use karpenter_runtime::clock::Clock;
 
 /// If the cache has at least this many values, an insertion removes expired ones.
 const SWEEP_AT_LEAST: usize = 64;

@@ -15,8 +15,8 @@ use std::collections::BTreeSet;
 use karpenter_api::labels;
 use karpenter_api::types::{EC2NodeClass, EC2NodeClassStatus, NodeClaim};
 use karpenter_cloud::{CloudError, CloudFuture};
-use karpenter_cluster::controllers::context::{annotation, label};
 use karpenter_model::instance_type::InstanceType;
+use karpenter_runtime::object::{annotation, label};
 
 use crate::node_class::image_of_type;
 

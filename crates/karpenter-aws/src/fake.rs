@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use karpenter_cluster::clock::Clock;
+use karpenter_runtime::clock::Clock;
 use tokio::sync::Notify;
 
 use crate::api::{AwsApis, AwsError, AwsFuture};

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use karpenter_cluster::clock::since;
+use karpenter_runtime::clock::since;
 
 use crate::api::ErrorKind;
 use crate::api::ec2::{InstanceStatus, InstanceStatusQuery, ScheduledEvent, StatusCheck};

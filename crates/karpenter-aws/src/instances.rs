@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use futures::{StreamExt, stream};
 use karpenter_api::labels;
-use karpenter_cluster::clock::Clock;
+use karpenter_runtime::clock::Clock;
 
 use crate::api::ec2::{Ec2Instance, InstanceQuery, InstanceState};
 use crate::api::{AwsError, Ec2, TagFilter, Tags};

@@ -27,11 +27,11 @@ use karpenter_api::labels;
 use karpenter_api::types::{EC2NodeClass, NodeClaim};
 use karpenter_catalog::aws::{AWS_EFA, PlacementGroup};
 use karpenter_cloud::CloudError;
-use karpenter_cluster::clock::Clock;
 use karpenter_controllers::events::{ObjectEvent, Recorder};
 use karpenter_model::instance_type::InstanceType;
 use karpenter_model::resources::PODS;
 use karpenter_model::taints::{Effect, Taint};
+use karpenter_runtime::clock::Clock;
 use karpenter_userdata::bottlerocket::version;
 use karpenter_userdata::{AmiFamily, Input, SizeVerdict, UserDataError, prepare};
 

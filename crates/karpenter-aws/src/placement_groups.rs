@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use karpenter_api::types::PlacementGroupSelector;
 use karpenter_catalog::aws;
-use karpenter_cluster::clock::Clock;
 use karpenter_model::requirements::Requirement;
+use karpenter_runtime::clock::Clock;
 
 use crate::api::ec2::{PlacementGroup, PlacementGroupQuery};
 use crate::api::{AwsError, Ec2};

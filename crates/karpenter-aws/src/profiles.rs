@@ -19,7 +19,7 @@ use futures::FutureExt;
 use karpenter_api::hash::text_hash;
 use karpenter_api::labels;
 use karpenter_api::types::EC2NodeClass;
-use karpenter_cluster::clock::Clock;
+use karpenter_runtime::clock::Clock;
 
 use crate::api::iam::{CreateInstanceProfile, InstanceProfile};
 use crate::api::{AwsError, AwsFuture, Iam, Tags};

@@ -22,11 +22,11 @@ use karpenter_cloud::{
     CloudError, CloudFuture, CloudProvider, Instance, NodeClassKind, RegistrationHook, RepairAction,
     RepairPolicy,
 };
-use karpenter_cluster::clock::Clock;
-use karpenter_cluster::controllers::context::is_deleting;
-use karpenter_cluster::store::Store;
 use karpenter_controllers::events::{ObjectEvent, Recorder};
 use karpenter_model::instance_type::InstanceType;
+use karpenter_runtime::clock::Clock;
+use karpenter_runtime::object::is_deleting;
+use karpenter_runtime::store::Store;
 
 use crate::api::{AwsError, ErrorKind};
 use crate::cache::Cache;

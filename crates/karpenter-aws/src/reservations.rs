@@ -18,7 +18,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use karpenter_api::types::{CapacityReservationSelectorTerm, CapacityReservationStatus};
 use karpenter_catalog::aws::{self, ReservationKind};
-use karpenter_cluster::clock::{Clock, until};
+use karpenter_runtime::clock::{Clock, until};
 
 use crate::api::ec2::{CapacityReservation, ReservationQuery};
 use crate::api::{AwsError, Ec2, tag_filters};

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use karpenter_api::labels;
-use karpenter_cluster::clock::until;
+use karpenter_runtime::clock::until;
 use serde_json::{Value, json};
 
 use crate::api::ec2::CapacityReservation;

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use karpenter_api::labels::ANNOTATION_SECURITY_GROUP_IDS;
 use karpenter_api::types::{EC2NodeClass, SecurityGroupSelectorTerm, SecurityGroupStatus};
-use karpenter_cluster::clock::Clock;
+use karpenter_runtime::clock::Clock;
 
 use crate::api::ec2::{SecurityGroup, SecurityGroupQuery};
 use crate::api::{AwsError, Ec2, tag_filters};

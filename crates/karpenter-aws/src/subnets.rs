@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use karpenter_api::labels::ANNOTATION_SUBNET_IDS;
 use karpenter_api::types::{EC2NodeClass, SubnetSelectorTerm, SubnetStatus};
-use karpenter_cluster::clock::Clock;
+use karpenter_runtime::clock::Clock;
 
 use crate::api::ec2::{Subnet, SubnetQuery};
 use crate::api::{AwsError, Ec2, tag_filters};

@@ -8,7 +8,7 @@
 mod controller;
 
 use karpenter_api::types::NodeClaim;
-use karpenter_cluster::controllers::context::{annotation, is_deleting, name_of};
+use karpenter_runtime::object::{annotation, is_deleting, name_of};
 
 use crate::api::Tags;
 

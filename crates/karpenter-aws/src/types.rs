@@ -24,8 +24,8 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use karpenter_api::types::EC2NodeClass;
 use karpenter_catalog::aws::{AwsNodeClass, Incompatibility, TypeInfo, incompatibility};
-use karpenter_cluster::clock::Clock;
 use karpenter_model::instance_type::InstanceType;
+use karpenter_runtime::clock::Clock;
 
 use crate::api::{AwsError, Ec2};
 use crate::interruption::Feedback;

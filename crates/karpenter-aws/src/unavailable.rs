@@ -15,8 +15,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use karpenter_cluster::clock::Clock;
 use karpenter_model::duration::GoDuration;
+use karpenter_runtime::clock::Clock;
 
 /// How long an entry is valid after the last error.
 pub const UNAVAILABLE_FOR: Duration = Duration::from_secs(3 * 60);

@@ -8,8 +8,9 @@
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
-use karpenter_cluster::reconcile::{Queue, Reconcile, Requeue};
-use karpenter_cluster::store::ObjectKey;
+use karpenter_runtime::object::ObjectKey;
+use karpenter_runtime::queue::Queue;
+use karpenter_runtime::worker::{Reconcile, Requeue};
 use kube::Client;
 
 use crate::api::Eks;

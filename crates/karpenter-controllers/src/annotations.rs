@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 
 pub use karpenter_api::labels::ANNOTATION_REPLACES;
 use karpenter_api::types::NodeClaim;
-use karpenter_cluster::controllers::context::annotation;
 use karpenter_disruption::cluster::{ConsolidationPolicy, Reason};
 use karpenter_disruption::command::Method;
+use karpenter_runtime::object::annotation;
 use serde::{Deserialize, Serialize};
 
 /// The provider id of an existing instance, for which the claim was created.

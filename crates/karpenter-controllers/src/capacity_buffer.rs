@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use karpenter_api::types::{CapacityBuffer, CapacityBufferStatus, ConditionStatus, LocalObjectReference};
-use karpenter_cluster::controllers::context::is_conflict;
-use karpenter_cluster::reconcile::{Queue, Reconcile, Requeue};
-use karpenter_cluster::store::ObjectKey;
+use karpenter_runtime::object::{ObjectKey, is_conflict};
+use karpenter_runtime::queue::Queue;
+use karpenter_runtime::worker::{Reconcile, Requeue};
 use karpenter_state::buffers::{self, READY_FOR_PROVISIONING, Resolved, Unresolved};
 
 use crate::buffers::{observe_referenced_objects, set_condition, write_status};

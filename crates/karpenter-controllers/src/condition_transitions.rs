@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use karpenter_api::conditions::{ConditionTypes, NODE_CLAIM_CONDITIONS, NODE_POOL_CONDITIONS};
 use karpenter_api::types::{CapacityBuffer, Condition, NodeClaim, NodePool};
-use karpenter_cluster::clock::since;
+use karpenter_runtime::clock::since;
 use kube::Resource;
 use kube::api::{DynamicObject, ObjectMeta};
 

@@ -29,10 +29,12 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use karpenter_api::types::NodeClaim;
-use karpenter_cluster::reconcile::{Queue, Reconcile, Requeue};
-use karpenter_cluster::store::{Change, ObjectKey};
 use karpenter_disruption::settings::{Mode, Settings as Rules};
 use karpenter_model::problem;
+use karpenter_runtime::object::ObjectKey;
+use karpenter_runtime::queue::Queue;
+use karpenter_runtime::store::Change;
+use karpenter_runtime::worker::{Reconcile, Requeue};
 
 use self::command_queue::CommandQueue;
 use self::pod_churn::PodChurn;

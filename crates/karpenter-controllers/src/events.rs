@@ -13,7 +13,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference, Pod as RawPod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use karpenter_cluster::clock::{Clock, since, whole_seconds};
+use karpenter_runtime::clock::{Clock, since, whole_seconds};
 use karpenter_state::pod::Pod;
 use kube::api::{Api, ObjectMeta, Patch, PatchParams, PostParams};
 use kube::{Client, Resource};

@@ -12,10 +12,10 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use karpenter_api::labels;
-use karpenter_cluster::clock::until;
-use karpenter_cluster::reconcile::Queue;
-use karpenter_cluster::store::ObjectKey;
 use karpenter_model::duration::parse_go_duration;
+use karpenter_runtime::clock::until;
+use karpenter_runtime::object::ObjectKey;
+use karpenter_runtime::queue::Queue;
 use karpenter_state::pod::Pod;
 
 use crate::events::ObjectEvent;

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use karpenter_api::types::{NodeClaim, NodeClassReference};
 use karpenter_cloud::NodeClassKind;
-use karpenter_cluster::clock::Clock;
-use karpenter_cluster::store::ObjectKey;
+use karpenter_runtime::clock::Clock;
+use karpenter_runtime::object::ObjectKey;
 use kube::Client;
 
 use crate::events::Recorder;

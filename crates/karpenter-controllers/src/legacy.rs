@@ -14,11 +14,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use karpenter_api::labels::{DERIVED_FROM, provisioner_of};
-use karpenter_cluster::reconcile::{Queue, Reconcile, Requeue};
-use karpenter_cluster::store::{Change, ObjectKey, Store, keep_all};
 use karpenter_legacy::{
     Derived, Foreign, Options, Refusal, derive, derived_name, provisioner_status, template_status,
 };
+use karpenter_runtime::object::ObjectKey;
+use karpenter_runtime::queue::Queue;
+use karpenter_runtime::store::{Change, Store, keep_all};
+use karpenter_runtime::worker::{Reconcile, Requeue};
 use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams, Preconditions};
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Client, ResourceExt};

@@ -24,7 +24,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use jiff::Timestamp;
 use karpenter_cloud::CloudProvider;
-use karpenter_cluster::clock::since;
+use karpenter_runtime::clock::since;
 use prometheus::{
     Gauge, GaugeVec, HistogramVec, IntCounterVec, IntGauge, IntGaugeVec, Registry, TextEncoder,
 };

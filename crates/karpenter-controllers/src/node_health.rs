@@ -15,8 +15,8 @@ use k8s_openapi::api::core::v1::Node;
 use karpenter_api::labels;
 use karpenter_api::types::{ConditionStatus, NodeClaim};
 use karpenter_cloud::{CloudProvider, RepairAction, RepairPolicies};
-use karpenter_cluster::controllers::context::{annotation, name_of, uid_of};
 use karpenter_disruption::cluster::Repair;
+use karpenter_runtime::object::{annotation, name_of, uid_of};
 use karpenter_state::claim::{REBOOTING, condition};
 
 use self::matching::{HealthFacts, RepairMatch, match_policies};

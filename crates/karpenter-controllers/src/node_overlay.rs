@@ -13,9 +13,10 @@ use karpenter_api::conditions::{ConditionSet, NODE_OVERLAY_CONDITIONS};
 use karpenter_api::runtime::runtime_errors;
 use karpenter_api::types::{NodeOverlay, NodeOverlayStatus};
 use karpenter_cloud::CloudProvider;
-use karpenter_cluster::controllers::context::{is_conflict, is_not_found, name_of};
-use karpenter_cluster::reconcile::{Queue, Reconcile, Requeue};
-use karpenter_cluster::store::{Change, ObjectKey, Store};
+use karpenter_runtime::object::{ObjectKey, is_conflict, is_not_found, name_of};
+use karpenter_runtime::queue::Queue;
+use karpenter_runtime::store::{Change, Store};
+use karpenter_runtime::worker::{Reconcile, Requeue};
 use karpenter_state::overlays::{self, OfferedPool};
 use kube::Resource;
 

@@ -24,12 +24,11 @@ use futures::{StreamExt, stream};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use karpenter_api::types::NodeClaim;
-use karpenter_cluster::clock::since;
-use karpenter_cluster::controllers::context::{name_of, uid_of};
-use karpenter_cluster::reconcile::Queue;
-use karpenter_cluster::store::ObjectKey;
 use karpenter_disruption::cluster::Reason;
 use karpenter_model::problem::Mode;
+use karpenter_runtime::clock::since;
+use karpenter_runtime::object::{ObjectKey, name_of, uid_of};
+use karpenter_runtime::queue::Queue;
 use karpenter_state::claim::has_all_resources;
 
 use self::open_batch::{BatchAnswer, OpenBatch};

@@ -16,8 +16,8 @@ use karpenter_api::types::{NodeClaim, NodePool};
 use karpenter_cloud::{
     CloudError, CloudFuture, CloudProvider, Instance, NodeClassKind, RegistrationHook, RepairPolicy,
 };
-use karpenter_cluster::controllers::context::{label, name_of};
 use karpenter_model::instance_type::InstanceType;
+use karpenter_runtime::object::{label, name_of};
 use karpenter_state::overlays::{self, Corrections};
 
 use crate::settings::FeatureGates;

@@ -18,9 +18,10 @@ pub mod throttle;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use karpenter_cloud::CloudProvider;
-use karpenter_cluster::clock::Clock;
-use karpenter_cluster::controllers::context::name_of;
-use karpenter_cluster::reconcile::{self, Queue, Reconcile, Shutdown};
+use karpenter_runtime::clock::Clock;
+use karpenter_runtime::object::name_of;
+use karpenter_runtime::queue::Queue;
+use karpenter_runtime::worker::{self, Reconcile, Shutdown};
 use kube::Client;
 use tokio::task::JoinHandle;
 
@@ -391,7 +392,7 @@ impl Operator {
         self.queues.lock().unwrap_or_else(PoisonError::into_inner).push((name, queue.clone()));
         let ids = self.pass_ids.clone();
         let work = Arc::new(Instrumented::new(name, work, &self.context.metrics, ids, workers));
-        let running = reconcile::run(work, queue, workers, self.context.clock, self.shutdown.clone());
+        let running = worker::run(work, queue, workers, self.context.clock, self.shutdown.clone());
         self.workers.push(tokio::spawn(running));
     }
 }

@@ -17,10 +17,10 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Node;
 use karpenter_api::labels;
-use karpenter_cluster::controllers::context::{is_deleting, name_of};
-use karpenter_cluster::reconcile::{Queue, Reconcile, Requeue};
-use karpenter_cluster::store::ObjectKey;
 use karpenter_model::problem::Mode;
+use karpenter_runtime::object::{ObjectKey, is_deleting, name_of};
+use karpenter_runtime::queue::Queue;
+use karpenter_runtime::worker::{Reconcile, Requeue};
 use karpenter_scheduling::validated::{Cause, Fault};
 use karpenter_state::pod::Pod;
 use karpenter_state::{AssembledCluster, assemble_disruption};

@@ -1,6 +1,6 @@
 //! The rules about pods of [`karpenter_state::pods`], and the key of a pod in its store.
 
-use karpenter_cluster::store::ObjectKey;
+use karpenter_runtime::object::ObjectKey;
 use karpenter_state::pod::Pod;
 pub use karpenter_state::pods::*;
 

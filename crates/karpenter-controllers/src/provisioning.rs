@@ -22,10 +22,12 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::Node;
 use karpenter_api::labels;
 use karpenter_api::types::{NodeClaim, NodePool};
-use karpenter_cluster::clock::{since, until};
-use karpenter_cluster::reconcile::{Queue, Reconcile, Requeue};
-use karpenter_cluster::store::{Change, ObjectKey};
 use karpenter_model::problem::Options;
+use karpenter_runtime::clock::{since, until};
+use karpenter_runtime::object::ObjectKey;
+use karpenter_runtime::queue::Queue;
+use karpenter_runtime::store::Change;
+use karpenter_runtime::worker::{Reconcile, Requeue};
 use karpenter_scheduling::validated::{DefaultPlanner, Planner};
 use karpenter_state::pool::is_launching_pool;
 

@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use karpenter_cluster::clock::since;
+use karpenter_runtime::clock::since;
 
 /// No entries are removed below this number.
 const ENTRIES_MIN: usize = 128;

@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use karpenter_api::conditions::{ConditionSet, NODE_POOL_CONDITIONS};
 use karpenter_api::labels;
 use karpenter_api::types::{Condition, ConditionStatus, NodeClaim, NodePool, NodePoolStatus};
-use karpenter_cluster::controllers::context::{label, uid_of};
+use karpenter_runtime::object::{label, uid_of};
 
 use crate::inputs::{Reads, Writes};
 use crate::writes;

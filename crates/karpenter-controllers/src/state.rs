@@ -25,7 +25,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use jiff::Timestamp;
-use karpenter_cluster::store::ObjectKey;
+use karpenter_runtime::object::ObjectKey;
 use karpenter_state::pod::Pod;
 
 use self::move_history::MoveHistory;

@@ -7,8 +7,10 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use karpenter_cluster::reconcile::{Queue, Reconcile, Requeue};
-use karpenter_cluster::store::{Change, ObjectKey, Store};
+use karpenter_runtime::object::ObjectKey;
+use karpenter_runtime::queue::Queue;
+use karpenter_runtime::store::{Change, Store};
+use karpenter_runtime::worker::{Reconcile, Requeue};
 use kube::Resource;
 
 use crate::condition_transitions::{Conditional, Transition, transitions};

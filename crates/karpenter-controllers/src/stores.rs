@@ -14,11 +14,13 @@ use k8s_openapi::api::storage::v1::{CSINode, StorageClass, VolumeAttachment};
 use karpenter_api::labels;
 use karpenter_api::types::{CapacityBuffer, NodeClaim, NodeOverlay, NodePool};
 use karpenter_cloud::NodeClassKind;
-use karpenter_cluster::reconcile::Queue;
-use karpenter_cluster::store::protobuf::protobuf_client;
-use karpenter_cluster::store::watch_failure::WatchFailure;
-use karpenter_cluster::store::{Change, KindSpec, ObjectKey, Store, keep_all};
+use karpenter_runtime::object::ObjectKey;
+use karpenter_runtime::protobuf::protobuf_client;
+use karpenter_runtime::queue::Queue;
+use karpenter_runtime::store::{Change, KindSpec, Store, keep_all};
+use karpenter_runtime::watch::failure::WatchFailure;
 use karpenter_state::claim::provider_id;
+use karpenter_state::fields::PODS_AND_NODES;
 use karpenter_state::pod::{Pod, PodFields, PodInterner};
 use kube::api::DynamicObject;
 use kube::core::{ApiResource, GroupVersionKind};
@@ -94,7 +96,7 @@ impl Stores {
         optional: OptionalKinds,
     ) -> (Self, Vec<JoinHandle<()>>) {
         let mut tasks = Vec::new();
-        let protobuf = protobuf_client(client, |error| {
+        let protobuf = protobuf_client(client, PODS_AND_NODES, |error| {
             tracing::warn!(error, "cannot read protobuf, reading pods and nodes as JSON");
         });
         let has_workloads = optional.capacity_buffers || optional.default_spreads;

@@ -5,11 +5,10 @@
 
 use std::fmt::Debug;
 
-use karpenter_cluster::controllers::context::{
-    difference, is_conflict, is_not_found, name_of, namespace_of, uid_of,
-};
-use karpenter_cluster::store::Store;
-use karpenter_cluster::store::skip_managed_fields::WithoutManagedFields;
+use karpenter_runtime::object::{is_conflict, is_not_found, name_of, namespace_of, uid_of};
+use karpenter_runtime::store::Store;
+use karpenter_runtime::watch::skip_managed_fields::WithoutManagedFields;
+use karpenter_runtime::write::difference;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, Preconditions};
 use kube::{Client, Resource};
 use serde::Serialize;

@@ -10,7 +10,7 @@ mod wait;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use karpenter_cluster::clock::Clock;
+use karpenter_runtime::clock::Clock;
 use kube::Client;
 use kube::api::{DeleteParams, Patch, PatchParams, PropagationPolicy};
 use serde_json::{Value, json};

@@ -3,9 +3,11 @@
 
 use karpenter_api::types::EC2NodeClass;
 use karpenter_cloud::NodeClassKind;
-use karpenter_cluster::clock::Clock;
-use karpenter_cluster::reconcile::{Queue, Reconcile, Requeue};
-use karpenter_cluster::store::{Change, ObjectKey, Store, keep_all};
+use karpenter_runtime::clock::Clock;
+use karpenter_runtime::object::ObjectKey;
+use karpenter_runtime::queue::Queue;
+use karpenter_runtime::store::{Change, Store, keep_all};
+use karpenter_runtime::worker::{Reconcile, Requeue};
 use kube::api::{Api, Patch, PatchParams};
 use kube::{Client, ResourceExt};
 use serde_json::json;

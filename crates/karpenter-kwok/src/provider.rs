@@ -11,8 +11,8 @@ use karpenter_api::types::{
 };
 use karpenter_catalog::{CatalogError, aws, kwok as catalog};
 use karpenter_cloud::{CloudError, CloudFuture, CloudProvider, Instance, NodeClassKind, RepairPolicy};
-use karpenter_cluster::clock::Clock;
 use karpenter_model::instance_type::InstanceType;
+use karpenter_runtime::clock::Clock;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Client, ResourceExt};
 use serde_json::json;

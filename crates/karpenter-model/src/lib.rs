@@ -17,4 +17,5 @@ pub mod requirements;
 pub mod resources;
 pub mod selector;
 pub mod spread_share;
+pub mod stdx;
 pub mod taints;

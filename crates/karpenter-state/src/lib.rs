@@ -14,6 +14,7 @@ pub mod cost;
 mod default_spread;
 pub mod disruption;
 pub mod dump;
+pub mod fields;
 mod intern;
 pub mod move_annotations;
 pub mod node;

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use http::{HeaderValue, Uri, header};
-use karpenter_cluster::proxy::ProxyRules;
+use karpenter_runtime::proxy::ProxyRules;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 

@@ -16,7 +16,6 @@ mod v1alpha5_settings;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
-use karpenter_cluster::clock::Clock;
 use karpenter_controllers::legacy::LegacyKinds;
 use karpenter_controllers::operator::Operator;
 use karpenter_controllers::operator::election::{Election, Settings};
@@ -24,6 +23,7 @@ use karpenter_controllers::operator::http::Port;
 use karpenter_controllers::operator::legacy_api;
 use karpenter_controllers::operator::options::IgnoredVariable;
 use karpenter_legacy::GlobalSettings;
+use karpenter_runtime::clock::Clock;
 use tokio::signal::unix::{SignalKind, signal};
 
 use self::provider::Provider;

@@ -6,8 +6,8 @@ use std::io::{self, IsTerminal, Read, Write};
 use anstyle::{AnsiColor, Style};
 use anyhow::{Context, Result};
 use karpenter_api::error::one_line;
-use karpenter_cluster::clock::Clock;
 use karpenter_install::doctor::{self, DoctorOptions, Facts, Finding, Level};
+use karpenter_runtime::clock::Clock;
 use serde_json::json;
 
 use crate::cli::{DoctorArguments, FailOn, ReportFormat};

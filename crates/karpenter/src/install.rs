@@ -6,10 +6,10 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use karpenter_cluster::clock::Clock;
 use karpenter_install::settings::{Scope, Settings};
 use karpenter_install::uninstall::{self, Nodes};
 use karpenter_install::{Error, Progress, install as steps, manifests};
+use karpenter_runtime::clock::Clock;
 use serde_json::{Value, json};
 
 use crate::cli::{InstallArguments, InstallProvider, ManifestFormat, NodesChoice, UninstallArguments};

@@ -2,7 +2,7 @@
 //!
 //! Starts API server, control plane, Karpenter with the kwok provider, and nodes; installs the
 //! CustomResourceDefinitions; writes a kubeconfig and prints commands to try. The behaviour is in
-//! `karpenter-apiserver`, `karpenter-cluster` and `karpenter-controllers`.
+//! `karpenter-apiserver`, `karpenter-embedded` and `karpenter-controllers`.
 
 mod files;
 pub(crate) mod install;
@@ -18,11 +18,11 @@ use jiff::Timestamp;
 use karpenter_apiserver::clock::Clock as ServerClock;
 use karpenter_apiserver::serve::{Credentials, Security, Serving};
 use karpenter_apiserver::{ApiServer, Config};
-use karpenter_cluster::clock::Clock;
-use karpenter_cluster::cluster::{Cluster, Options};
 use karpenter_controllers::operator::Operator;
 use karpenter_controllers::operator::legacy_api;
+use karpenter_embedded::control_plane::{Cluster, Options};
 use karpenter_kwok::{Ec2Classes, Kwok};
+use karpenter_runtime::clock::Clock;
 use kube::Client;
 
 use crate::Outcome;

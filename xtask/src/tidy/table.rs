@@ -14,7 +14,7 @@ pub(crate) struct Crate {
     pub(crate) may_use: &'static [&'static str],
 }
 
-pub(crate) const CRATES: [Crate; 20] = [
+pub(crate) const CRATES: [Crate; 21] = [
     Crate { name: "karpenter-model", pure: true, may_use: &[] },
     Crate { name: "karpenter-scheduling", pure: true, may_use: &["karpenter-model"] },
     Crate { name: "karpenter-disruption", pure: true, may_use: &["karpenter-model", "karpenter-scheduling"] },
@@ -22,6 +22,7 @@ pub(crate) const CRATES: [Crate; 20] = [
     Crate { name: "karpenter-userdata", pure: true, may_use: &["karpenter-model", "karpenter-catalog"] },
     Crate { name: "karpenter-legacy", pure: true, may_use: &["karpenter-model"] },
     Crate { name: "karpenter-lint", pure: true, may_use: &["karpenter-model"] },
+    Crate { name: "karpenter-runtime", pure: false, may_use: &[] },
     Crate { name: "karpenter-api", pure: false, may_use: &["karpenter-model"] },
     Crate {
         name: "karpenter-state",
@@ -31,11 +32,12 @@ pub(crate) const CRATES: [Crate; 20] = [
             "karpenter-scheduling",
             "karpenter-disruption",
             "karpenter-catalog",
+            "karpenter-runtime",
             "karpenter-api",
         ],
     },
     Crate { name: "karpenter-apiserver", pure: false, may_use: &[] },
-    Crate { name: "karpenter-cluster", pure: false, may_use: &["karpenter-model"] },
+    Crate { name: "karpenter-embedded", pure: false, may_use: &["karpenter-model", "karpenter-runtime"] },
     Crate { name: "karpenter-cloud", pure: false, may_use: &["karpenter-model", "karpenter-api"] },
     Crate {
         name: "karpenter-kwok",
@@ -44,7 +46,7 @@ pub(crate) const CRATES: [Crate; 20] = [
             "karpenter-model",
             "karpenter-catalog",
             "karpenter-api",
-            "karpenter-cluster",
+            "karpenter-runtime",
             "karpenter-cloud",
         ],
     },
@@ -58,7 +60,7 @@ pub(crate) const CRATES: [Crate; 20] = [
             "karpenter-legacy",
             "karpenter-api",
             "karpenter-state",
-            "karpenter-cluster",
+            "karpenter-runtime",
             "karpenter-cloud",
         ],
     },
@@ -71,7 +73,7 @@ pub(crate) const CRATES: [Crate; 20] = [
             "karpenter-userdata",
             "karpenter-api",
             "karpenter-state",
-            "karpenter-cluster",
+            "karpenter-runtime",
             "karpenter-cloud",
             "karpenter-controllers",
         ],
@@ -79,13 +81,13 @@ pub(crate) const CRATES: [Crate; 20] = [
     Crate {
         name: "karpenter-install",
         pure: false,
-        may_use: &["karpenter-model", "karpenter-api", "karpenter-cluster", "karpenter-aws"],
+        may_use: &["karpenter-model", "karpenter-api", "karpenter-runtime", "karpenter-aws"],
     },
     Crate { name: "karpenter-memory", pure: false, may_use: &[] },
     Crate {
         name: "karpenter-aws-sdk",
         pure: false,
-        may_use: &["karpenter-catalog", "karpenter-cluster", "karpenter-aws"],
+        may_use: &["karpenter-catalog", "karpenter-runtime", "karpenter-aws"],
     },
     Crate {
         name: "karpenter",
@@ -97,10 +99,11 @@ pub(crate) const CRATES: [Crate; 20] = [
             "karpenter-catalog",
             "karpenter-legacy",
             "karpenter-lint",
+            "karpenter-runtime",
             "karpenter-api",
             "karpenter-state",
             "karpenter-apiserver",
-            "karpenter-cluster",
+            "karpenter-embedded",
             "karpenter-cloud",
             "karpenter-kwok",
             "karpenter-controllers",

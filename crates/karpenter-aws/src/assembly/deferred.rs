@@ -3,9 +3,9 @@
 use std::sync::{Arc, OnceLock};
 
 use karpenter_api::types::NodePool;
-use karpenter_cluster::store::Store;
 use karpenter_controllers::offerings::OverlayStore;
 use karpenter_model::instance_type::InstanceType;
+use karpenter_runtime::store::Store;
 use prometheus::Registry;
 use prometheus::core::{Collector, Desc};
 use prometheus::proto::MetricFamily;

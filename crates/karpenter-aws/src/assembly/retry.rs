@@ -4,7 +4,7 @@
 use std::fmt::Display;
 use std::time::Duration;
 
-use karpenter_cluster::clock::Clock;
+use karpenter_runtime::clock::Clock;
 
 use crate::api::{AwsError, ErrorKind};
 use crate::types::TypesError;

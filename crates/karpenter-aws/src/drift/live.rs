@@ -6,9 +6,9 @@ use futures::FutureExt;
 use karpenter_api::labels;
 use karpenter_api::types::{EC2NodeClass, NodeClaim, NodePool};
 use karpenter_cloud::{CloudError, CloudFuture};
-use karpenter_cluster::controllers::context::{is_deleting, label};
 use karpenter_controllers::events::{ObjectEvent, Recorder};
 use karpenter_model::instance_type::InstanceType;
+use karpenter_runtime::object::{is_deleting, label};
 
 use super::{Facts, InstanceFacts, find};
 use crate::instance_calls::instance_id;

@@ -8,11 +8,11 @@ use std::time::Duration;
 use futures::StreamExt;
 use futures::stream;
 use karpenter_api::labels;
-use karpenter_cluster::controllers::context::{annotation, name_of};
-use karpenter_cluster::reconcile::{Queue, Reconcile, Requeue};
-use karpenter_cluster::store::ObjectKey;
 use karpenter_controllers::stores::BY_PROVIDER_ID;
 use karpenter_controllers::{Context, writes};
+use karpenter_runtime::object::{ObjectKey, annotation, name_of};
+use karpenter_runtime::queue::Queue;
+use karpenter_runtime::worker::{Reconcile, Requeue};
 use karpenter_state::claim::provider_id;
 
 use super::instances::{ListedInstance, leaked, period};

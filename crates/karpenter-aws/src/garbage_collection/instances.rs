@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use karpenter_cluster::clock::since;
+use karpenter_runtime::clock::since;
 
 /// An instance that is older than this and has no NodeClaim is terminated. A NodeClaim gets its provider id much sooner
 /// after the launch.

@@ -9,9 +9,10 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use futures::future::join_all;
-use karpenter_cluster::clock::since;
-use karpenter_cluster::reconcile::{Queue, Reconcile, Requeue, Shutdown};
-use karpenter_cluster::store::ObjectKey;
+use karpenter_runtime::clock::since;
+use karpenter_runtime::object::ObjectKey;
+use karpenter_runtime::queue::Queue;
+use karpenter_runtime::worker::{Reconcile, Requeue, Shutdown};
 
 use super::Handler;
 use super::message::{self, Kind};

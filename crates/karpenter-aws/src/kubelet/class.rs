@@ -85,7 +85,7 @@ fn quantities(values: &BTreeMap<String, String>) -> BTreeMap<String, Quantity> {
 mod tests {
     use jiff::Timestamp;
     use karpenter_catalog::aws::catalog;
-    use karpenter_cluster::clock::Clock;
+    use karpenter_runtime::clock::Clock;
     use serde_json::{Value, json};
 
     use super::*;

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use cel::{Context, ExecutionError, Program, Value};
 use karpenter_catalog::aws::TypeInfo;
-use karpenter_cluster::clock::Clock;
+use karpenter_runtime::clock::Clock;
 
 use crate::cache::Cache;
 

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use karpenter_api::hash::text_hash;
 use karpenter_api::labels;
-use karpenter_cluster::clock::Clock;
+use karpenter_runtime::clock::Clock;
 use tokio::sync::Semaphore;
 
 use crate::api::ec2::{CreateLaunchTemplate, LaunchTemplate, LaunchTemplateData, LaunchTemplateQuery};

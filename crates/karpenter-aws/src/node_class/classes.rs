@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use karpenter_api::labels;
 use karpenter_api::types::{EC2NodeClass, NodeClassReference};
-use karpenter_cluster::store::Store;
 use karpenter_controllers::stores::Stores;
+use karpenter_runtime::store::Store;
 use kube::api::DynamicObject;
 
 pub(crate) const KIND: &str = "EC2NodeClass";
@@ -109,8 +109,9 @@ impl NodeClasses {
 
 #[cfg(test)]
 mod tests {
+    use karpenter_runtime::store::keep_all;
+
     use super::*;
-    use karpenter_cluster::store::keep_all;
     use serde_json::{Value, json};
 
     fn object(name: &str, version: &str, spec: Value) -> DynamicObject {

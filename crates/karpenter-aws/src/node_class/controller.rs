@@ -9,11 +9,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use karpenter_api::conditions::{ConditionSet, ec2_node_class_conditions};
 use karpenter_api::types::{EC2NodeClass, NodeClaim};
-use karpenter_cluster::controllers::context::{is_deleting, name_of, uid_of};
-use karpenter_cluster::reconcile::{Queue, Reconcile, Requeue};
-use karpenter_cluster::store::{Change, ObjectKey};
 use karpenter_controllers::Context;
 use karpenter_controllers::events::ObjectEvent;
+use karpenter_runtime::object::{ObjectKey, is_deleting, name_of, uid_of};
+use karpenter_runtime::queue::Queue;
+use karpenter_runtime::store::Change;
+use karpenter_runtime::worker::{Reconcile, Requeue};
 use kube::api::DynamicObject;
 use serde_json::json;
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use karpenter_api::types::{AmiStatus, CapacityReservationStatus, EC2NodeClass, EC2NodeClassStatus};
-use karpenter_cluster::reconcile::Requeue;
+use karpenter_runtime::worker::Requeue;
 
 use super::conditions::{ConditionResult, Recheck};
 use super::sources::ImagesError;

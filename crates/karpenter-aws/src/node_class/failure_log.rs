@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
 use karpenter_api::types::{Condition, EC2NodeClass};
-use karpenter_cluster::controllers::context::{name_of, uid_of};
 use karpenter_controllers::events::ObjectEvent;
+use karpenter_runtime::object::{name_of, uid_of};
 
 use super::conditions::{ALL, ConditionResult, Failure, NewStatus};
 

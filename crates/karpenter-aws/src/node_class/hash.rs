@@ -19,7 +19,7 @@ use karpenter_api::labels::{
     AWS_ANNOTATION_NODE_CLASS_HASH as HASH, AWS_ANNOTATION_NODE_CLASS_HASH_VERSION as VERSION,
 };
 use karpenter_api::types::{EC2NodeClass, NodeClaim};
-use karpenter_cluster::controllers::context::annotation;
+use karpenter_runtime::object::annotation;
 use serde_json::{Value, json};
 
 use crate::kubelet::MANAGED;

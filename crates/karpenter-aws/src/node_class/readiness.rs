@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use karpenter_api::types::{ConditionStatus, EC2NodeClass};
 use karpenter_cloud::CloudError;
-use karpenter_cluster::controllers::context::is_deleting;
+use karpenter_runtime::object::is_deleting;
 
 use super::Lookup;
 use super::conditions::READY;

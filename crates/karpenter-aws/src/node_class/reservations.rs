@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use karpenter_api::types::CapacityReservationStatus;
-use karpenter_cluster::clock::until;
+use karpenter_runtime::clock::until;
 
 use super::conditions::{CAPACITY_RESERVATIONS_READY, ConditionResult, Recheck};
 use super::remedy::failure;

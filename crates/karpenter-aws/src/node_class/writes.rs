@@ -4,8 +4,9 @@
 //! The functions correspond to `karpenter_controllers::writes`, but work on untyped objects, so that a node class that
 //! cannot be parsed can be patched.
 
-use karpenter_cluster::controllers::context::{difference, is_not_found, name_of, uid_of};
-use karpenter_cluster::store::Store;
+use karpenter_runtime::object::{is_not_found, name_of, uid_of};
+use karpenter_runtime::store::Store;
+use karpenter_runtime::write::difference;
 use kube::Client;
 use kube::api::{Api, DynamicObject, Patch, PatchParams};
 use kube::core::{ApiResource, GroupVersionKind};

@@ -7,9 +7,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use karpenter_cluster::clock::Clock;
-use karpenter_cluster::reconcile::{Queue, Reconcile, Requeue};
-use karpenter_cluster::store::ObjectKey;
+use karpenter_runtime::clock::Clock;
+use karpenter_runtime::object::ObjectKey;
+use karpenter_runtime::queue::Queue;
+use karpenter_runtime::worker::{Reconcile, Requeue};
 
 use super::price_list::{currency, is_listed, outcome, queries};
 use super::{PriceBook, volumes};

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use karpenter_cluster::clock::{Clock, since};
+use karpenter_runtime::clock::{Clock, since};
 
 /// A count that EC2 did not confirm for this long is dropped.
 const KEPT_FOR: Duration = Duration::from_secs(24 * 60 * 60);

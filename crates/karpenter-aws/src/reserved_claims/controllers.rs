@@ -7,11 +7,11 @@ use std::time::Duration;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use karpenter_api::labels;
 use karpenter_api::types::NodeClaim;
-use karpenter_cluster::controllers::context::{is_conflict, is_deleting, label, name_of};
-use karpenter_cluster::reconcile::{Queue, Reconcile, Requeue};
-use karpenter_cluster::store::ObjectKey;
 use karpenter_controllers::stores::BY_PROVIDER_ID;
 use karpenter_controllers::{Context, writes};
+use karpenter_runtime::object::{ObjectKey, is_conflict, is_deleting, label, name_of};
+use karpenter_runtime::queue::Queue;
+use karpenter_runtime::worker::{Reconcile, Requeue};
 use karpenter_state::claim::provider_id;
 use kube::ResourceExt;
 

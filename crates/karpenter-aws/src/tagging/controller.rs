@@ -5,10 +5,12 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use karpenter_api::types::NodeClaim;
-use karpenter_cluster::clock::until;
-use karpenter_cluster::reconcile::{Queue, Reconcile, Requeue};
-use karpenter_cluster::store::{Change, ObjectKey};
 use karpenter_controllers::{Context, writes};
+use karpenter_runtime::clock::until;
+use karpenter_runtime::object::ObjectKey;
+use karpenter_runtime::queue::Queue;
+use karpenter_runtime::store::Change;
+use karpenter_runtime::worker::{Reconcile, Requeue};
 use karpenter_state::claim::provider_id;
 use serde_json::json;
 

@@ -8,11 +8,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use karpenter_api::types::NodeOverlay;
-use karpenter_cluster::reconcile::{Queue, Reconcile, Requeue};
-use karpenter_cluster::store::{Change, ObjectKey};
 use karpenter_controllers::Context;
 use karpenter_controllers::stores::listed;
 use karpenter_model::instance_type::InstanceType;
+use karpenter_runtime::object::ObjectKey;
+use karpenter_runtime::queue::Queue;
+use karpenter_runtime::store::Change;
+use karpenter_runtime::worker::{Reconcile, Requeue};
 
 use super::InstanceTypes;
 use super::metrics::{TypeMetrics, merged_offerings};

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use karpenter_cluster::clock::Clock;
+use karpenter_runtime::clock::Clock;
 
 const KEPT_FOR: Duration = Duration::from_secs(60 * 24 * 60 * 60);
 

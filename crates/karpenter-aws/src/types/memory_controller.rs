@@ -7,13 +7,14 @@ use std::collections::BTreeSet;
 use k8s_openapi::api::core::v1::Node;
 use karpenter_api::labels;
 use karpenter_api::types::{AmiStatus, EC2NodeClass, NodeClaim};
-use karpenter_cluster::controllers::context::label;
-use karpenter_cluster::reconcile::{Queue, Reconcile, Requeue};
-use karpenter_cluster::store::{Change, ObjectKey};
 use karpenter_controllers::Context;
 use karpenter_controllers::stores::BY_PROVIDER_ID;
 use karpenter_model::quantity::Quantity;
 use karpenter_model::requirements::{Operator, Requirement, Requirements};
+use karpenter_runtime::object::{ObjectKey, label};
+use karpenter_runtime::queue::Queue;
+use karpenter_runtime::store::Change;
+use karpenter_runtime::worker::{Reconcile, Requeue};
 use kube::ResourceExt;
 
 use super::class_view::images_key;

@@ -9,10 +9,11 @@ use std::time::Duration;
 
 use karpenter_api::labels;
 use karpenter_api::types::NodePool;
-use karpenter_cluster::reconcile::{Queue, Reconcile, Requeue};
-use karpenter_cluster::store::ObjectKey;
 use karpenter_controllers::Context;
 use karpenter_controllers::events::ObjectEvent;
+use karpenter_runtime::object::ObjectKey;
+use karpenter_runtime::queue::Queue;
+use karpenter_runtime::worker::{Reconcile, Requeue};
 
 use super::pools::{Zone, reachable_zone};
 use super::{ShiftSource, ZonalShifts};

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use karpenter_api::labels;
 use karpenter_api::types::NodeClaim;
-use karpenter_cluster::clock::since;
-use karpenter_cluster::controllers::context::{label, name_of};
+use karpenter_runtime::clock::since;
+use karpenter_runtime::object::{label, name_of};
 use kube::Client;
 use kube::api::{Api, PostParams};
 

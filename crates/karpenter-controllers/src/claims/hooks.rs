@@ -7,8 +7,8 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::Node;
 use karpenter_api::types::NodeClaim;
-use karpenter_cluster::reconcile::Queue;
-use karpenter_cluster::store::ObjectKey;
+use karpenter_runtime::object::ObjectKey;
+use karpenter_runtime::queue::Queue;
 
 /// Why a NodeClaim controller deleted a claim: the label `reason` of `karpenter_nodeclaims_disrupted_total`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -1,8 +1,8 @@
 //! Counts the NodeClaims of a NodePool, and grants node limit to NodeClaims that are about to be created.
 
 use karpenter_api::types::{NodeClaim, NodePool};
-use karpenter_cluster::controllers::context::{is_deleting, name_of};
 use karpenter_model::resources::NODES;
+use karpenter_runtime::object::{is_deleting, name_of};
 use karpenter_state::claim::{DISRUPTION_REASON, REBOOTING, is_true};
 
 use crate::inputs::Reads;

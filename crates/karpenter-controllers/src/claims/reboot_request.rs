@@ -2,9 +2,9 @@
 
 use karpenter_api::labels;
 use karpenter_api::types::NodeClaim;
-use karpenter_cluster::controllers::context::{annotation, is_deleting, name_of, uid_of};
 use karpenter_disruption::cluster::Reason;
 use karpenter_model::duration::GoDuration;
+use karpenter_runtime::object::{annotation, is_deleting, name_of, uid_of};
 use karpenter_state::claim::{DISRUPTION_REASON, REBOOTING, change_conditions, is_true};
 use kube::Client;
 use kube::api::Api;

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use karpenter_api::labels;
 use karpenter_api::types::{ConditionStatus, NodeClaim, NodePool};
-use karpenter_cluster::controllers::context::{is_deleting, label};
-use karpenter_cluster::reconcile::Queue;
-use karpenter_cluster::store::{Change, ObjectKey};
+use karpenter_runtime::object::{ObjectKey, is_deleting, label};
+use karpenter_runtime::queue::Queue;
+use karpenter_runtime::store::Change;
 
 use crate::inputs::Reads;
 

@@ -3,7 +3,7 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Node;
 use karpenter_api::types::NodeClaim;
-use karpenter_cluster::store::Change;
+use karpenter_runtime::store::Change;
 use serde_json::{Value, json};
 
 use super::*;

@@ -9,9 +9,9 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::Node;
 use karpenter_api::labels;
 use karpenter_api::types::NodeClaim;
-use karpenter_cluster::controllers::context::{is_deleting, name_of};
 use karpenter_disruption::cluster::Repair;
 use karpenter_disruption::command::Decision;
+use karpenter_runtime::object::{is_deleting, name_of};
 use karpenter_state::claim::{DISRUPTION_REASON, REBOOTING, condition, is_true};
 
 use super::command_queue::ActiveCommand;

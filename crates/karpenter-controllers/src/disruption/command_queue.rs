@@ -10,9 +10,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use karpenter_cluster::clock::{after, since};
 use karpenter_disruption::cluster::{ProposedCommand, Reason};
 use karpenter_disruption::command::{Command, Method};
+use karpenter_runtime::clock::{after, since};
 
 use super::REEVALUATE_AFTER_MAX;
 use super::command_state::{BUDGET_WAIT_MAX, ClaimId, ClaimObservation, CommandState};

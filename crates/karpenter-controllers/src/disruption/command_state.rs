@@ -12,7 +12,7 @@ mod tests;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use karpenter_cluster::clock::since;
+use karpenter_runtime::clock::since;
 
 /// The default delay between finding a command and its validation.
 pub const VALIDATION_DELAY: Duration = Duration::from_secs(15);

@@ -9,13 +9,13 @@ use std::time::{Duration, Instant};
 
 use futures::stream::{self, StreamExt};
 use jiff::Timestamp;
-use karpenter_cluster::clock::{after, since, until};
 use karpenter_disruption::cluster::ProposedCommand;
 use karpenter_disruption::command::{Command, Method};
 use karpenter_disruption::evaluate::{Evaluation, VerdictRequest, evaluate_timed, explain_nodes};
 use karpenter_disruption::settings::{Mode, Settings as Rules};
 use karpenter_disruption::validate::Rejection;
 use karpenter_model::problem::Mode as EngineMode;
+use karpenter_runtime::clock::{after, since, until};
 use karpenter_scheduling::validated::{Cause, Fault};
 use karpenter_state::{AssembledCluster, assemble_disruption};
 

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use karpenter_cluster::clock::since;
 use karpenter_disruption::cluster::{Cluster, Reason};
 use karpenter_disruption::settings::{Mode, Settings as Rules};
 use karpenter_disruption::validate::Rejection;
 use karpenter_model::problem::Mode as EngineMode;
+use karpenter_runtime::clock::since;
 use karpenter_scheduling::validated::{Cause, Fault, isolate};
 
 use super::command_queue::ActiveCommand;

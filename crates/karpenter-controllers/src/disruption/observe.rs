@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use karpenter_api::labels;
 use karpenter_api::types::NodePool;
-use karpenter_cluster::controllers::context::{is_deleting, label, name_of, uid_of};
+use karpenter_runtime::object::{is_deleting, label, name_of, uid_of};
 use karpenter_state::claim::{INITIALIZED, is_true};
 
 use super::command_state::{ClaimId, ClaimObservation};

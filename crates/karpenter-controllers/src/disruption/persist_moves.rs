@@ -10,8 +10,8 @@ use karpenter_api::labels::{
     ANNOTATION_PODS_MOVED_AT,
 };
 use karpenter_api::types::{NodeClaim, NodePool};
-use karpenter_cluster::controllers::context::{annotation, name_of};
 use karpenter_disruption::cluster::Reason;
+use karpenter_runtime::object::{annotation, name_of};
 use karpenter_state::controls::controls;
 use karpenter_state::move_annotations::{moved_onto_at, moves_text, pods_moved};
 use serde_json::json;

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use karpenter_cluster::clock::{Clock, after, since};
-use karpenter_cluster::store::Change;
+use karpenter_runtime::clock::{Clock, after, since};
+use karpenter_runtime::store::Change;
 use karpenter_state::pod::Pod;
 
 use crate::pods;

@@ -8,11 +8,11 @@ use std::sync::Arc;
 use futures::stream::{self, StreamExt};
 use karpenter_api::labels;
 use karpenter_api::types::NodeClaim;
-use karpenter_cluster::controllers::context::label;
 use karpenter_disruption::balanced;
 use karpenter_disruption::cluster::{ConsolidationPolicy, Reason};
 use karpenter_disruption::command::Command;
 use karpenter_disruption::validate::Rejection;
+use karpenter_runtime::object::label;
 use karpenter_state::AssembledCluster;
 
 use super::Disruption;

@@ -4,11 +4,11 @@
 use std::sync::Arc;
 
 use karpenter_api::types::{NodeClaim, NodePool};
-use karpenter_cluster::controllers::context::name_of;
 use karpenter_disruption::cluster::{ConsolidationPolicy, Repair};
 use karpenter_disruption::command::{Command, Decision, Destination, Method};
 use karpenter_disruption::static_drift::terminate_first_reason;
 use karpenter_model::resources::ResourceList;
+use karpenter_runtime::object::name_of;
 use karpenter_state::pod::Pod;
 use karpenter_state::{AssembledCluster, Host};
 

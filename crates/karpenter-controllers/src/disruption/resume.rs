@@ -13,9 +13,9 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use karpenter_api::types::NodeClaim;
-use karpenter_cluster::controllers::context::{is_deleting, name_of, uid_of};
 use karpenter_disruption::cluster::ConsolidationPolicy;
 use karpenter_disruption::command::Method;
+use karpenter_runtime::object::{is_deleting, name_of, uid_of};
 
 use super::command_state::{ClaimId, command_timeout};
 use crate::annotations::{ReplacementAnnotation, method, policy};

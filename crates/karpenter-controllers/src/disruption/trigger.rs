@@ -13,11 +13,11 @@ use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use karpenter_api::labels::ANNOTATION_PODS_MOVED;
 use karpenter_api::types::{NodeClaim, NodePool};
-use karpenter_cluster::clock::after;
-use karpenter_cluster::store::{Change, Store};
 use karpenter_disruption::cluster::{Cluster, StateNode};
 use karpenter_disruption::evaluate::Evaluation;
 use karpenter_disruption::pool_policy::cool_down_until;
+use karpenter_runtime::clock::after;
+use karpenter_runtime::store::{Change, Store};
 use karpenter_state::pod::Pod;
 
 use super::{IDLE_POLL, REEVALUATE_AFTER_MAX};

@@ -4,7 +4,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use karpenter_cluster::clock::since;
+use karpenter_runtime::clock::since;
 
 /// The maximum time without an evaluation; much longer than any regular interval.
 const EVALUATION_GAP_MAX: Duration = Duration::from_secs(15 * 60);

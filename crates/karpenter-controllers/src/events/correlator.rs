@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ObjectReference;
-use karpenter_cluster::clock::since;
+use karpenter_runtime::clock::since;
 use lru::LruCache;
 
 use super::ObjectEvent;

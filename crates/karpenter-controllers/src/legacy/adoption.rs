@@ -7,10 +7,11 @@
 use k8s_openapi::api::core::v1::Node;
 use karpenter_api::labels;
 use karpenter_api::types::{NodeClaim, NodePool};
-use karpenter_cluster::controllers::context::{is_already_exists, is_deleting, label, name_of};
-use karpenter_cluster::controllers::hash::fnv32a;
-use karpenter_cluster::reconcile::{Queue, Reconcile, Requeue};
-use karpenter_cluster::store::{Change, ObjectKey};
+use karpenter_model::stdx::fnv32a;
+use karpenter_runtime::object::{ObjectKey, is_already_exists, is_deleting, label, name_of};
+use karpenter_runtime::queue::Queue;
+use karpenter_runtime::store::Change;
+use karpenter_runtime::worker::{Reconcile, Requeue};
 use kube::Client;
 use kube::api::{Api, PostParams};
 
@@ -102,9 +103,10 @@ impl Reconcile for Adoption {
 
 #[cfg(test)]
 mod tests {
+    use karpenter_runtime::object::annotation;
+
     use super::*;
     use crate::annotations::adopted_provider_id;
-    use karpenter_cluster::controllers::context::annotation;
     use serde_json::{Value, json};
 
     fn pool(labels: Value) -> NodePool {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use jiff::Timestamp;
-use karpenter_cluster::store::ObjectKey;
+use karpenter_runtime::object::ObjectKey;
 
 tokio::task_local! {
     static CURRENT: Pass;

@@ -7,9 +7,9 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apimachinery::pkg::api::resource;
 use karpenter_api::labels;
-use karpenter_cluster::clock::since;
-use karpenter_cluster::controllers::context::{label, name_of};
 use karpenter_model::quantity::Quantity;
+use karpenter_runtime::clock::since;
+use karpenter_runtime::object::{label, name_of};
 use karpenter_state::pod::Pod;
 
 use super::exposition::Family;

@@ -13,9 +13,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use karpenter_api::labels;
-use karpenter_cluster::clock::since;
-use karpenter_cluster::controllers::context::{label, name_of};
-use karpenter_cluster::store::Change;
+use karpenter_runtime::clock::since;
+use karpenter_runtime::object::{label, name_of};
+use karpenter_runtime::store::Change;
 use karpenter_state::pod::{Phase, Pod};
 use prometheus::{Histogram, HistogramVec};
 

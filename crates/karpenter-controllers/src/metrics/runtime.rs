@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use karpenter_cluster::reconcile::{Measure, Queue};
+use karpenter_runtime::queue::{Measure, Queue};
 use prometheus::{
     GaugeVec, Histogram, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, exponential_buckets,
 };

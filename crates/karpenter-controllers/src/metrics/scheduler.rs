@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use jiff::Timestamp;
-use karpenter_cluster::clock::since;
 use karpenter_model::labels;
 use karpenter_model::pod::PodSpec;
 use karpenter_model::requirements::{Operator, Requirement, Requirements};
+use karpenter_runtime::clock::since;
 
 use super::exposition::Family;
 

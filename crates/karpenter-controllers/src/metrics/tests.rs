@@ -3,7 +3,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::{Node, Pod};
 use karpenter_apiserver::{ApiServer, Config};
-use karpenter_cluster::clock::Clock;
+use karpenter_runtime::clock::Clock;
 use kube::Client;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::json;

@@ -7,10 +7,10 @@ use std::time::Duration;
 use karpenter_api::labels;
 use karpenter_api::types::NodeClaim;
 use karpenter_cloud::CloudProvider;
-use karpenter_cluster::controllers::context::{label, name_of};
-use karpenter_cluster::reconcile::{Queue, Reconcile, Requeue};
-use karpenter_cluster::store::ObjectKey;
 use karpenter_model::instance_type::InstanceType;
+use karpenter_runtime::object::{ObjectKey, label, name_of};
+use karpenter_runtime::queue::Queue;
+use karpenter_runtime::worker::{Reconcile, Requeue};
 
 use crate::inputs::{Reads, Writes};
 use crate::stores::BY_POOL;

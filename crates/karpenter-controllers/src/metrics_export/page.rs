@@ -7,8 +7,8 @@
 use std::sync::atomic::Ordering;
 
 use jiff::Timestamp;
-use karpenter_cluster::clock::Clock;
-use karpenter_cluster::controllers::context::name_of;
+use karpenter_runtime::clock::Clock;
+use karpenter_runtime::object::name_of;
 
 use crate::metrics::conditions::Objects;
 use crate::metrics::exposition::Family;

@@ -5,9 +5,10 @@
 use k8s_openapi::api::core::v1::Node;
 use karpenter_api::labels;
 use karpenter_api::types::NodeClaim;
-use karpenter_cluster::controllers::context::label;
-use karpenter_cluster::reconcile::{Queue, Reconcile, Requeue};
-use karpenter_cluster::store::{Change, ObjectKey};
+use karpenter_runtime::object::{ObjectKey, label};
+use karpenter_runtime::queue::Queue;
+use karpenter_runtime::store::Change;
+use karpenter_runtime::worker::{Reconcile, Requeue};
 use serde_json::json;
 
 use crate::inputs::{Reads, Writes};

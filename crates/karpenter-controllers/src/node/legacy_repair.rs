@@ -17,10 +17,11 @@ use karpenter_api::labels;
 use karpenter_api::types::NodeClaim;
 use karpenter_cloud::repair::CompiledPolicy;
 use karpenter_cloud::{CloudProvider, RepairAction, RepairPolicy};
-use karpenter_cluster::clock::{until, whole_seconds};
-use karpenter_cluster::controllers::context::{annotation, is_deleting, label, name_of};
-use karpenter_cluster::reconcile::{Queue, Reconcile, Requeue};
-use karpenter_cluster::store::{Change, ObjectKey};
+use karpenter_runtime::clock::{until, whole_seconds};
+use karpenter_runtime::object::{ObjectKey, annotation, is_deleting, label, name_of};
+use karpenter_runtime::queue::Queue;
+use karpenter_runtime::store::Change;
+use karpenter_runtime::worker::{Reconcile, Requeue};
 use karpenter_state::claim::termination_mode;
 use serde_json::json;
 

@@ -19,9 +19,10 @@ use k8s_openapi::api::core::v1::Node;
 use karpenter_api::labels;
 use karpenter_api::types::NodeClaim;
 use karpenter_cloud::CloudProvider;
-use karpenter_cluster::controllers::context::{annotation, is_deleting, label, name_of};
-use karpenter_cluster::reconcile::{Queue, Reconcile, Requeue};
-use karpenter_cluster::store::{Change, ObjectKey};
+use karpenter_runtime::object::{ObjectKey, annotation, is_deleting, label, name_of};
+use karpenter_runtime::queue::Queue;
+use karpenter_runtime::store::Change;
+use karpenter_runtime::worker::{Reconcile, Requeue};
 use karpenter_state::pod::Pod;
 
 use crate::evictions::EvictionQueue;

@@ -8,10 +8,10 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use karpenter_api::types::NodeClaim;
-use karpenter_cluster::controllers::context::{is_conflict, is_deleting, uid_of};
-use karpenter_cluster::reconcile::{Queue, Reconcile, Requeue};
-use karpenter_cluster::store::ObjectKey;
 use karpenter_model::quantity::Quantity;
+use karpenter_runtime::object::{ObjectKey, is_conflict, is_deleting, uid_of};
+use karpenter_runtime::queue::Queue;
+use karpenter_runtime::worker::{Reconcile, Requeue};
 use karpenter_state::claim::{CONSISTENT_STATE_FOUND, INITIALIZED, change_conditions, is_true};
 
 use crate::events::ObjectEvent;

@@ -15,10 +15,11 @@ use jiff::Timestamp;
 use karpenter_api::labels;
 use karpenter_api::types::{NodeClaim, NodePool};
 use karpenter_cloud::{CloudError, CloudProvider};
-use karpenter_cluster::clock::since;
-use karpenter_cluster::controllers::context::{is_deleting, label, name_of, uid_of};
-use karpenter_cluster::reconcile::{Queue, Reconcile, Requeue};
-use karpenter_cluster::store::{Change, ObjectKey};
+use karpenter_runtime::clock::since;
+use karpenter_runtime::object::{ObjectKey, is_deleting, label, name_of, uid_of};
+use karpenter_runtime::queue::Queue;
+use karpenter_runtime::store::Change;
+use karpenter_runtime::worker::{Reconcile, Requeue};
 use karpenter_state::claim::{LAUNCHED, change_conditions, is_true};
 
 use self::consolidatable::Consolidatable;

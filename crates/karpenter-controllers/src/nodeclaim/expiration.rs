@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use karpenter_api::types::NodeClaim;
-use karpenter_cluster::clock::until;
-use karpenter_cluster::controllers::context::is_deleting;
-use karpenter_cluster::reconcile::{Queue, Reconcile, Requeue};
-use karpenter_cluster::store::ObjectKey;
+use karpenter_runtime::clock::until;
+use karpenter_runtime::object::{ObjectKey, is_deleting};
+use karpenter_runtime::queue::Queue;
+use karpenter_runtime::worker::{Reconcile, Requeue};
 
 use crate::claims::hooks::{DeletionCause, Hooks, LifecycleOutcome};
 use crate::inputs::{Reads, Writes};

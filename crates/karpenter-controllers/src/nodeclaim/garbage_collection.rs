@@ -13,10 +13,10 @@ use std::time::Duration;
 use jiff::Timestamp;
 use karpenter_api::types::NodeClaim;
 use karpenter_cloud::{CloudProvider, Instance};
-use karpenter_cluster::clock::since;
-use karpenter_cluster::controllers::context::{is_deleting, name_of};
-use karpenter_cluster::reconcile::{Queue, Reconcile, Requeue};
-use karpenter_cluster::store::ObjectKey;
+use karpenter_runtime::clock::since;
+use karpenter_runtime::object::{ObjectKey, is_deleting, name_of};
+use karpenter_runtime::queue::Queue;
+use karpenter_runtime::worker::{Reconcile, Requeue};
 use karpenter_state::claim::{REGISTERED, is_true, provider_id};
 use karpenter_state::node::is_node_ready;
 

@@ -4,9 +4,9 @@
 
 use karpenter_api::labels;
 use karpenter_api::types::NodeClaim;
-use karpenter_cluster::controllers::context::label;
-use karpenter_cluster::reconcile::{Queue, Reconcile, Requeue};
-use karpenter_cluster::store::ObjectKey;
+use karpenter_runtime::object::{ObjectKey, label};
+use karpenter_runtime::queue::Queue;
+use karpenter_runtime::worker::{Reconcile, Requeue};
 use serde_json::{Value, json};
 
 use crate::inputs::{Reads, Writes};

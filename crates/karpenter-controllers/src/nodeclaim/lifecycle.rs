@@ -23,10 +23,12 @@ use k8s_openapi::api::core::v1::Node;
 use karpenter_api::labels::{self, FINALIZER_TERMINATION};
 use karpenter_api::types::NodeClaim;
 use karpenter_cloud::{CloudProvider, HookAnswer, Instance};
-use karpenter_cluster::clock::until;
-use karpenter_cluster::controllers::context::{difference, is_conflict, is_deleting, name_of, uid_of};
-use karpenter_cluster::reconcile::{Queue, Reconcile, Requeue};
-use karpenter_cluster::store::{Change, ObjectKey};
+use karpenter_runtime::clock::until;
+use karpenter_runtime::object::{ObjectKey, is_conflict, is_deleting, name_of, uid_of};
+use karpenter_runtime::queue::Queue;
+use karpenter_runtime::store::Change;
+use karpenter_runtime::worker::{Reconcile, Requeue};
+use karpenter_runtime::write::difference;
 use karpenter_state::claim::{
     INITIALIZED, INSTANCE_TERMINATING, LAUNCHED, REGISTERED, change_conditions, is_true, provider_id,
 };

@@ -12,10 +12,11 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use karpenter_api::types::NodeClaim;
-use karpenter_cluster::clock::since;
-use karpenter_cluster::controllers::context::{is_not_found, name_of, uid_of};
-use karpenter_cluster::reconcile::{Queue, Reconcile, Requeue};
-use karpenter_cluster::store::{Change, ObjectKey};
+use karpenter_runtime::clock::since;
+use karpenter_runtime::object::{ObjectKey, is_not_found, name_of, uid_of};
+use karpenter_runtime::queue::Queue;
+use karpenter_runtime::store::Change;
+use karpenter_runtime::worker::{Reconcile, Requeue};
 use karpenter_state::pod::Pod;
 use kube::api::{Api, Patch, PatchParams};
 use serde_json::json;

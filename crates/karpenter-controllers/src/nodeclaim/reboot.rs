@@ -19,10 +19,11 @@ use k8s_openapi::api::core::v1::{Node, Taint};
 use karpenter_api::labels;
 use karpenter_api::types::NodeClaim;
 use karpenter_cloud::{CloudError, CloudProvider};
-use karpenter_cluster::clock::{since, whole_seconds};
-use karpenter_cluster::controllers::context::{annotation, is_deleting, label, name_of, uid_of};
-use karpenter_cluster::reconcile::{Queue, Reconcile, Requeue};
-use karpenter_cluster::store::{Change, ObjectKey};
+use karpenter_runtime::clock::{since, whole_seconds};
+use karpenter_runtime::object::{ObjectKey, annotation, is_deleting, label, name_of, uid_of};
+use karpenter_runtime::queue::Queue;
+use karpenter_runtime::store::Change;
+use karpenter_runtime::worker::{Reconcile, Requeue};
 use karpenter_state::claim::{DISRUPTION_REASON, INITIALIZED, REBOOTING, change_conditions, condition};
 use serde_json::{Value, json};
 

@@ -8,8 +8,10 @@ use jiff::Timestamp;
 use karpenter_api::conditions::{ConditionSet, NODE_POOL_CONDITIONS};
 use karpenter_api::runtime::runtime_errors;
 use karpenter_api::types::{NodePool, NodePoolStatus};
-use karpenter_cluster::reconcile::{Queue, Reconcile, Requeue};
-use karpenter_cluster::store::{Change, ObjectKey};
+use karpenter_runtime::object::ObjectKey;
+use karpenter_runtime::queue::Queue;
+use karpenter_runtime::store::Change;
+use karpenter_runtime::worker::{Reconcile, Requeue};
 use kube::ResourceExt;
 
 use self::readiness::NodeClassState;

@@ -8,9 +8,10 @@
 use karpenter_api::hash::{NODE_POOL_HASH_VERSION, node_pool_hash};
 use karpenter_api::labels::{ANNOTATION_NODEPOOL_HASH, ANNOTATION_NODEPOOL_HASH_VERSION};
 use karpenter_api::types::{NodeClaim, NodePool};
-use karpenter_cluster::controllers::context::annotation;
-use karpenter_cluster::reconcile::{Queue, Reconcile, Requeue};
-use karpenter_cluster::store::{Change, ObjectKey};
+use karpenter_runtime::object::{ObjectKey, annotation};
+use karpenter_runtime::queue::Queue;
+use karpenter_runtime::store::Change;
+use karpenter_runtime::worker::{Reconcile, Requeue};
 use serde_json::{Value, json};
 
 use crate::inputs::{Reads, Writes};

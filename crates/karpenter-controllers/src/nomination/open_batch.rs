@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use karpenter_cluster::clock::since;
+use karpenter_runtime::clock::since;
 
 /// A batch opens when no node joined it for this long and no other node is expected.
 const BATCH_IDLE: Duration = Duration::from_millis(300);

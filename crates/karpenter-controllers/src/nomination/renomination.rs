@@ -11,8 +11,10 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Node;
 use karpenter_api::types::NodeClaim;
-use karpenter_cluster::reconcile::{Queue, Reconcile, Requeue};
-use karpenter_cluster::store::{Change, ObjectKey};
+use karpenter_runtime::object::ObjectKey;
+use karpenter_runtime::queue::Queue;
+use karpenter_runtime::store::Change;
+use karpenter_runtime::worker::{Reconcile, Requeue};
 use karpenter_state::pod::Pod;
 
 use crate::nominations::available_capacity::AvailableCapacity;

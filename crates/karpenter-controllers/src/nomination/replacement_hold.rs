@@ -8,7 +8,7 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use karpenter_cluster::clock::since;
+use karpenter_runtime::clock::since;
 
 use crate::inputs::Reads;
 use crate::nominations::{has_unreserved_pod_of, pod_of};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use karpenter_api::types::NodeClassReference;
 use karpenter_cloud::CloudProvider;
-use karpenter_cluster::clock::Clock;
+use karpenter_runtime::clock::Clock;
 use kube::Client;
 
 use crate::claims::ClaimCreator;

@@ -11,8 +11,8 @@ mod tests;
 use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
-use karpenter_cluster::clock::Clock;
-use karpenter_cluster::controllers::context::{is_already_exists, is_conflict};
+use karpenter_runtime::clock::Clock;
+use karpenter_runtime::object::{is_already_exists, is_conflict};
 use kube::Client;
 use kube::api::{Api, ObjectMeta, PostParams};
 use prometheus::IntCounter;

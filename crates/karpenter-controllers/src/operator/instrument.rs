@@ -2,9 +2,8 @@
 
 use std::future::Future;
 
-use karpenter_cluster::controllers::context::is_conflict;
-use karpenter_cluster::reconcile::{Reconcile, Requeue};
-use karpenter_cluster::store::ObjectKey;
+use karpenter_runtime::object::{ObjectKey, is_conflict};
+use karpenter_runtime::worker::{Reconcile, Requeue};
 use tokio::time::Instant;
 
 use crate::logs::PassIds;

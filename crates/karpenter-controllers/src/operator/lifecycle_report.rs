@@ -5,9 +5,9 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::Node;
 use karpenter_api::labels;
 use karpenter_api::types::NodeClaim;
-use karpenter_cluster::clock::{Clock, since};
-use karpenter_cluster::controllers::context::{label, name_of};
-use karpenter_cluster::store::Store;
+use karpenter_runtime::clock::{Clock, since};
+use karpenter_runtime::object::{label, name_of};
+use karpenter_runtime::store::Store;
 use karpenter_state::claim::{INSTANCE_TERMINATING, condition, provider_id, termination_mode};
 
 use crate::claims::hooks::{DeletionCause, LifecycleOutcome};

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use karpenter_cluster::controllers::context::{is_deleting, name_of, uid_of};
 use karpenter_disruption::cluster::{ProposedCommand, Reason};
+use karpenter_runtime::object::{is_deleting, name_of, uid_of};
 use karpenter_state::claim::provider_id;
 use karpenter_state::cost::unreadable_cost;
 use karpenter_state::pod::Pod;

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use karpenter_api::labels;
 use karpenter_api::types::NodeClaim;
-use karpenter_cluster::controllers::context::name_of;
+use karpenter_runtime::object::name_of;
 use karpenter_state::claim::is_instance_terminating;
 use karpenter_state::node::is_tracked;
 use karpenter_state::pod::Pod;

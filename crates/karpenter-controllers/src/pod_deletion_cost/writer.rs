@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use k8s_openapi::api::core::v1::Pod as RawPod;
 use karpenter_api::labels;
-use karpenter_cluster::controllers::context::{is_conflict, is_not_found};
-use karpenter_cluster::reconcile::{Queue, Reconcile, Requeue};
-use karpenter_cluster::store::ObjectKey;
+use karpenter_runtime::object::{ObjectKey, is_conflict, is_not_found};
+use karpenter_runtime::queue::Queue;
+use karpenter_runtime::worker::{Reconcile, Requeue};
 use karpenter_state::pod::Pod;
 use kube::Client;
 use kube::api::{Api, Patch, PatchParams};

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use karpenter_api::types::{CapacityBuffer, CapacityBufferStatus, ConditionStatus};
-use karpenter_cluster::controllers::context::{is_conflict, name_of, namespace_of};
+use karpenter_runtime::object::{is_conflict, name_of, namespace_of};
 use karpenter_state::buffers::{PROVISIONING, READY_FOR_PROVISIONING, buffer_of, is_virtual};
 use karpenter_state::pod::Pod;
 

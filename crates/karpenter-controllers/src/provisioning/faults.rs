@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use karpenter_cluster::clock::since;
 use karpenter_model::pod::PodSpec;
 use karpenter_model::problem::{Mode, Problem};
+use karpenter_runtime::clock::since;
 use karpenter_scheduling::validated::{Cause, Fault, PlannerPanic, ValidatedPlan};
 use karpenter_state::pod::Pod;
 

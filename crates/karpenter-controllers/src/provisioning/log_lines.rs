@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use karpenter_cluster::controllers::context::name_of;
 use karpenter_model::duration::GoDuration;
+use karpenter_runtime::object::name_of;
 use karpenter_state::buffers::is_virtual;
 use karpenter_state::pod::Pod;
 

@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use karpenter_api::types::NodeClaim;
-use karpenter_cluster::controllers::context::{is_deleting, name_of};
-use karpenter_cluster::store::Change;
+use karpenter_runtime::object::{is_deleting, name_of};
+use karpenter_runtime::store::Change;
 use karpenter_state::claim::provider_id;
 
 /// The back-off after the second failure in a row; it doubles with each further failure.

@@ -5,10 +5,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use karpenter_cluster::clock::after;
 use karpenter_disruption::cluster::Cluster;
 use karpenter_disruption::command::Method;
 use karpenter_disruption::evaluate::{Evaluation, NodeVerdict, Verdict};
+use karpenter_runtime::clock::after;
 use karpenter_state::AssembledCluster;
 use serde::Serialize;
 

@@ -6,9 +6,9 @@ pub(super) mod surplus;
 use std::sync::Arc;
 
 use karpenter_api::types::NodeClaim;
-use karpenter_cluster::controllers::context::{is_deleting, name_of};
-use karpenter_cluster::reconcile::{Queue, Reconcile, Requeue};
-use karpenter_cluster::store::ObjectKey;
+use karpenter_runtime::object::{ObjectKey, is_deleting, name_of};
+use karpenter_runtime::queue::Queue;
+use karpenter_runtime::worker::{Reconcile, Requeue};
 use karpenter_state::cost::DeletionCosts;
 use karpenter_state::pod::Pod;
 use kube::Client;

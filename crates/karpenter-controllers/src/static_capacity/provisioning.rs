@@ -3,10 +3,10 @@
 
 use std::time::Duration;
 
-use karpenter_cluster::clock::until;
-use karpenter_cluster::controllers::context::name_of;
-use karpenter_cluster::reconcile::{Queue, Reconcile, Requeue};
-use karpenter_cluster::store::ObjectKey;
+use karpenter_runtime::clock::until;
+use karpenter_runtime::object::{ObjectKey, name_of};
+use karpenter_runtime::queue::Queue;
+use karpenter_runtime::worker::{Reconcile, Requeue};
 
 use crate::claims::node_limits::{Counts, counts, reserve_nodes};
 use crate::claims::static_pools::{RECHECK, is_ready, replicas, watch};

@@ -3,7 +3,7 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use karpenter_cluster::store::watch_failure::WatchFailure;
+use karpenter_runtime::watch::failure::WatchFailure;
 use tokio::time::Instant;
 
 /// After this time the same error is logged again.

@@ -6,7 +6,7 @@ use futures::{StreamExt, stream};
 use http::Request;
 use jiff::Timestamp;
 use karpenter_api::labels::Provider;
-use karpenter_cluster::clock::Clock;
+use karpenter_runtime::clock::Clock;
 use kube::Client;
 use kube::api::{Api, PostParams};
 use kube::client::Body;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use karpenter_cluster::clock::Clock;
+use karpenter_runtime::clock::Clock;
 use kube::Client;
 use serde_json::Value;
 

@@ -1,7 +1,7 @@
 //! Waits until instances are terminated, and reports the progress.
 
 use jiff::Timestamp;
-use karpenter_cluster::clock::Clock;
+use karpenter_runtime::clock::Clock;
 use kube::Client;
 use serde_json::Value;
 

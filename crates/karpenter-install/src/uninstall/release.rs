@@ -6,7 +6,7 @@ use std::time::Duration;
 use karpenter_api::labels::{
     EXCLUDE_FROM_LOAD_BALANCERS, EXCLUDE_FROM_LOAD_BALANCERS_VALUE, TAINT_DISRUPTED, TAINT_UNREGISTERED,
 };
-use karpenter_cluster::clock::Clock;
+use karpenter_runtime::clock::Clock;
 use kube::Client;
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};

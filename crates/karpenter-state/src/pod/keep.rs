@@ -1,4 +1,4 @@
-//! Decides which fields of an API pod are kept.
+//! Decides what is kept of an API pod: of the fields that are read ([`crate::fields`]), the values that are used.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,6 +8,7 @@ use k8s_openapi::api::core::v1::{Container, ContainerStatus, Pod as RawPod, PodS
 use karpenter_api::pod_requests::occupied;
 
 use super::{Pod, SharedMeta, Status};
+use crate::fields::Kept;
 
 /// A pod before its parts are shared.
 pub(super) struct TrimmedPod {
@@ -45,8 +46,10 @@ impl TrimmedPod {
 }
 
 pub(super) fn split(raw: RawPod) -> TrimmedPod {
+    let raw = raw.keep();
     let metadata = raw.metadata;
-    let mut spec = trimmed_spec(raw.spec.unwrap_or_default());
+    let mut spec = raw.spec.unwrap_or_default();
+    trim_spec(&mut spec);
     let node_name = spec.node_name.take().filter(|name| !name.is_empty());
     let owners = metadata.owner_references.unwrap_or_default();
     let is_daemon = owners.iter().any(|owner| owner.kind == "DaemonSet" && owner.api_version == "apps/v1");
@@ -102,52 +105,19 @@ fn unpin(spec: &mut PodSpec) {
     spec.affinity = affinity.filter(|affinity| *affinity != Default::default());
 }
 
-fn trimmed_spec(spec: PodSpec) -> PodSpec {
-    let volumes = spec.volumes.map(|mut volumes| {
+/// Removes volumes without a claim, and ports that are not ports of the host.
+fn trim_spec(spec: &mut PodSpec) {
+    if let Some(volumes) = &mut spec.volumes {
         volumes.retain(|volume| volume.persistent_volume_claim.is_some() || volume.ephemeral.is_some());
-        volumes
-    });
+    }
+    spec.volumes.take_if(|volumes| volumes.is_empty());
     // On the host network, every container port is a host port, so ports are kept.
     let keeps_ports = spec.host_network == Some(true);
-    let trimmed = |container| trimmed_container(container, keeps_ports);
-    PodSpec {
-        active_deadline_seconds: spec.active_deadline_seconds,
-        affinity: spec.affinity,
-        containers: spec.containers.into_iter().map(trimmed).collect(),
-        host_network: spec.host_network,
-        init_containers: spec.init_containers.map(|containers| containers.into_iter().map(trimmed).collect()),
-        node_name: spec.node_name,
-        node_selector: spec.node_selector,
-        os: spec.os,
-        overhead: spec.overhead,
-        preemption_policy: spec.preemption_policy,
-        priority: spec.priority,
-        priority_class_name: spec.priority_class_name,
-        resource_claims: spec.resource_claims,
-        resources: spec.resources,
-        restart_policy: spec.restart_policy,
-        runtime_class_name: spec.runtime_class_name,
-        scheduler_name: spec.scheduler_name,
-        scheduling_gates: spec.scheduling_gates,
-        termination_grace_period_seconds: spec.termination_grace_period_seconds,
-        tolerations: spec.tolerations,
-        topology_spread_constraints: spec.topology_spread_constraints,
-        volumes: volumes.filter(|volumes| !volumes.is_empty()),
-        ..PodSpec::default()
-    }
-}
-
-fn trimmed_container(container: Container, keeps_ports: bool) -> Container {
-    let ports = container.ports.map(|mut ports| {
-        ports.retain(|port| keeps_ports || port.host_port.is_some());
-        ports
-    });
-    Container {
-        name: container.name,
-        ports: ports.filter(|ports| !ports.is_empty()),
-        resources: container.resources,
-        restart_policy: container.restart_policy,
-        ..Container::default()
+    for container in spec.containers.iter_mut().chain(spec.init_containers.iter_mut().flatten()) {
+        if let Some(ports) = &mut container.ports {
+            ports.retain(|port| keeps_ports || port.host_port.is_some());
+        }
+        container.ports.take_if(|ports| ports.is_empty());
     }
 }
 

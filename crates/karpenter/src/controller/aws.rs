@@ -7,8 +7,8 @@ use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use karpenter_aws::assembly::{Assembly, AssemblyInputs};
 use karpenter_aws_sdk::Settings;
-use karpenter_cluster::clock::Clock;
 use karpenter_controllers::operator::options::MinValuesPolicy;
+use karpenter_runtime::clock::Clock;
 use kube::config::Kubeconfig;
 
 use super::connect::Connected;

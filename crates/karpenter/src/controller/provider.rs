@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use karpenter_cloud::CloudProvider;
-use karpenter_cluster::clock::Clock;
 use karpenter_controllers::operator::{Operator, Options};
 use karpenter_kwok::{Ec2Classes, Kwok};
+use karpenter_runtime::clock::Clock;
 use kube::Client;
 
 use super::connect::Connected;

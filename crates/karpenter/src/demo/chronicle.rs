@@ -8,12 +8,12 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use karpenter_api::labels;
 use karpenter_api::types::{ConditionStatus, NodeClaim};
-use karpenter_cluster::clock::{Clock, since};
-use karpenter_cluster::controllers::context::{label, name_of};
-use karpenter_cluster::store::Change;
 use karpenter_controllers::pods::node_name;
 use karpenter_controllers::stores::Stores;
 use karpenter_kwok::PRICE_LABEL;
+use karpenter_runtime::clock::{Clock, since};
+use karpenter_runtime::object::{label, name_of};
+use karpenter_runtime::store::Change;
 use karpenter_state::pod::Pod;
 
 /// A change of an object.

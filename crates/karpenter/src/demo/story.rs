@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use k8s_openapi::api::apps::v1::Deployment;
 use karpenter_api::types::{KWOKNodeClass, NodePool};
-use karpenter_cluster::controllers::context::name_of;
+use karpenter_runtime::object::name_of;
 use kube::api::{Api, PostParams};
 
 use super::chronicle::Machine;

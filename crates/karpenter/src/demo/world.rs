@@ -8,12 +8,12 @@ use anyhow::{Context as _, Result, bail};
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::Deployment;
 use karpenter_apiserver::{ApiServer, Config};
-use karpenter_cluster::clock::{Clock, since};
-use karpenter_cluster::cluster::{self, Cluster};
-use karpenter_cluster::kubelet;
 use karpenter_controllers::Context;
 use karpenter_controllers::operator::{Operator, Options};
+use karpenter_embedded::control_plane::{self, Cluster};
+use karpenter_embedded::kubelet;
 use karpenter_kwok::Kwok;
+use karpenter_runtime::clock::{Clock, since};
 use kube::Client;
 use kube::api::{Api, Patch, PatchParams};
 use serde_json::json;
@@ -58,7 +58,7 @@ impl World {
             pod_start: Duration::from_secs(2),
             ..kubelet::Options::default()
         };
-        let options = cluster::Options { clock, kubelet, ..cluster::Options::default() };
+        let options = control_plane::Options { clock, kubelet, ..control_plane::Options::default() };
         let cluster = Cluster::start(client.clone(), options).await;
         let kwok = Kwok::generic(client.clone(), clock);
         let mut operator = Operator::watch(client.clone(), Arc::new(kwok.clone()), clock, Options::default());

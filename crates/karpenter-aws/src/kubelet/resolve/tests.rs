@@ -1,6 +1,6 @@
 use jiff::Timestamp;
 use karpenter_catalog::aws::{AmiFamily, AwsNodeClass, catalog, pods};
-use karpenter_cluster::clock::Clock;
+use karpenter_runtime::clock::Clock;
 use serde_json::{Value, json};
 
 use super::*;

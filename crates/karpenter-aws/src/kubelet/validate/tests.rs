@@ -3,7 +3,7 @@
 //! validated as well; all other messages are equal.
 
 use jiff::Timestamp;
-use karpenter_cluster::clock::Clock;
+use karpenter_runtime::clock::Clock;
 use serde::Deserialize;
 use serde_json::json;
 

@@ -1,10 +1,10 @@
 use std::sync::Arc;
 
 use karpenter_api::types::SubnetStatus;
-use karpenter_cluster::clock::Clock;
 use karpenter_model::instance_type::{InstanceType, Offering};
 use karpenter_model::requirements::Requirement;
 use karpenter_model::resources::ResourceList;
+use karpenter_runtime::clock::Clock;
 
 use super::*;
 use crate::fake::FakeAws;

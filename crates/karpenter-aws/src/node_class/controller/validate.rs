@@ -5,7 +5,7 @@ use std::sync::Arc;
 use karpenter_api::conditions::ConditionSet;
 use karpenter_api::types::{EC2NodeClass, NodePool};
 use karpenter_cloud::CloudError;
-use karpenter_cluster::controllers::context::name_of;
+use karpenter_runtime::object::name_of;
 
 use super::NodeClassStatus;
 use crate::api::Tags;

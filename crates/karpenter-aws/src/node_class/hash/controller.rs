@@ -7,10 +7,10 @@ use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 
 use karpenter_api::types::EC2NodeClass;
-use karpenter_cluster::controllers::context::uid_of;
-use karpenter_cluster::reconcile::{Queue, Reconcile, Requeue};
-use karpenter_cluster::store::ObjectKey;
 use karpenter_controllers::{Context, writes as controller_writes};
+use karpenter_runtime::object::{ObjectKey, uid_of};
+use karpenter_runtime::queue::Queue;
+use karpenter_runtime::worker::{Reconcile, Requeue};
 
 use super::{
     ClaimMigration, Stamp, TYPED, changes_version, claim_patch, class_patch, has_unobserved_generation, stamp,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use karpenter_api::hash::text_hash;
 use karpenter_api::labels;
 use karpenter_api::types::{EC2NodeClass, EC2NodeClassStatus};
-use karpenter_cluster::clock::Clock;
+use karpenter_runtime::clock::Clock;
 use serde_json::json;
 
 use super::Outcome;

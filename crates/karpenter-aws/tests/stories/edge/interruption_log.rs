@@ -4,8 +4,8 @@ use std::io::{self, Write};
 use std::sync::{Arc, Mutex};
 
 use karpenter_aws::interruption::message::Kind;
-use karpenter_cluster::store::ObjectKey;
 use karpenter_controllers::logs::{Lines, LogFormat, PassIds};
+use karpenter_runtime::object::ObjectKey;
 use regex::Regex;
 use serde_json::json;
 use tracing::Level;

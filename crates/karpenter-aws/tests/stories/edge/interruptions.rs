@@ -292,9 +292,9 @@ async fn receivers_stop_immediately_during_long_poll() {
     let world = World::start().await;
     let queue =
         InterruptionQueue::new(world.handler.clone(), world.aws.apis().sqs, QUEUE, world.shutdown.clone());
-    let keys = karpenter_cluster::reconcile::Queue::default();
+    let keys = karpenter_runtime::queue::Queue::default();
     queue.watch(&keys);
-    let running = tokio::spawn(karpenter_cluster::reconcile::run(
+    let running = tokio::spawn(karpenter_runtime::worker::run(
         std::sync::Arc::new(queue),
         keys,
         RECEIVERS,

@@ -20,11 +20,12 @@ use karpenter_aws::garbage_collection::Profiles;
 use karpenter_aws::instance_calls::InstanceCalls;
 use karpenter_aws::interruption::{Feedback, Handler};
 use karpenter_cloud::{CloudError, CloudFuture, CloudProvider, Instance, NodeClassKind};
-use karpenter_cluster::clock::Clock;
-use karpenter_cluster::reconcile::{self, Queue, Reconcile, Shutdown};
 use karpenter_controllers::Context;
 use karpenter_controllers::stores::Stores;
 use karpenter_model::instance_type::InstanceType;
+use karpenter_runtime::clock::Clock;
+use karpenter_runtime::queue::Queue;
+use karpenter_runtime::worker::{self, Reconcile, Shutdown};
 use kube::api::{Api, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::client::Body;
 use kube::core::{ApiResource, GroupVersionKind};
@@ -220,7 +221,7 @@ impl World {
     pub(crate) fn spawn<R: Reconcile>(&self, work: R, watch: fn(&R, &Queue), workers: usize) {
         let queue = Queue::default();
         watch(&work, &queue);
-        tokio::spawn(reconcile::run(Arc::new(work), queue, workers, self.clock, self.shutdown.clone()));
+        tokio::spawn(worker::run(Arc::new(work), queue, workers, self.clock, self.shutdown.clone()));
     }
 
     /// Advances the simulated clock and runs all tasks that become due.

@@ -22,7 +22,7 @@ use karpenter_aws::types::{InstanceTypes, TypeOptions, TypeSources};
 use karpenter_aws::unavailable::Unavailable;
 use karpenter_aws::version::{KubernetesVersion, Version};
 use karpenter_aws::zonal_shift::ZonalShifts;
-use karpenter_cluster::clock::Clock;
+use karpenter_runtime::clock::Clock;
 use prometheus::Registry;
 
 pub(crate) async fn assemble(

@@ -20,11 +20,12 @@ use karpenter_aws::provider::{AwsProvider, WatchedObjects};
 use karpenter_aws::security_groups::SecurityGroups;
 use karpenter_aws::subnets::Subnets;
 use karpenter_cloud::{CloudError, CloudFuture, CloudProvider, Instance, NodeClassKind};
-use karpenter_cluster::clock::Clock;
-use karpenter_cluster::reconcile::{self, Queue, Shutdown};
 use karpenter_controllers::Context;
 use karpenter_controllers::stores::Stores;
 use karpenter_model::instance_type::InstanceType;
+use karpenter_runtime::clock::Clock;
+use karpenter_runtime::queue::Queue;
+use karpenter_runtime::worker::{self, Shutdown};
 use kube::Client;
 use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::core::{ApiResource, GroupVersionKind};
@@ -177,11 +178,11 @@ impl World {
         let status = Arc::new(NodeClassStatus::new(context.clone(), parts, settings));
         let queue = Queue::default();
         status.watch(&queue);
-        tokio::spawn(reconcile::run(status, queue, 10, clock, shutdown.clone()));
+        tokio::spawn(worker::run(status, queue, 10, clock, shutdown.clone()));
         let hash = Arc::new(NodeClassHash::new(context, classes, Some("Q0E=".to_owned())));
         let queue = Queue::default();
         hash.watch(&queue);
-        tokio::spawn(reconcile::run(hash, queue, 10, clock, shutdown.clone()));
+        tokio::spawn(worker::run(hash, queue, 10, clock, shutdown.clone()));
         Self { client, aws, sources: plain, profiles, shutdown }
     }
 

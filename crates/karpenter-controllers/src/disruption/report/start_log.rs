@@ -2,8 +2,8 @@
 
 use karpenter_api::labels;
 use karpenter_api::types::NodeClaim;
-use karpenter_cluster::controllers::context::label;
 use karpenter_disruption::command::Method;
+use karpenter_runtime::object::label;
 use serde_json::{Value, json};
 
 use super::super::Disruption;

@@ -8,8 +8,8 @@ use karpenter_api::conditions::{ConditionSet, NODE_CLAIM_CONDITIONS};
 use karpenter_api::labels;
 use karpenter_api::types::{ConditionStatus, NodeClaim};
 use karpenter_cloud::CloudError;
-use karpenter_cluster::controllers::context::{label, name_of};
-use karpenter_cluster::reconcile::Requeue;
+use karpenter_runtime::object::{label, name_of};
+use karpenter_runtime::worker::Requeue;
 use karpenter_state::claim::{DISRUPTION_REASON, INSTANCE_TERMINATING};
 use serde_json::{Value, json};
 

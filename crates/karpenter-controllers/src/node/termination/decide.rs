@@ -7,7 +7,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use karpenter_api::types::{Condition, ConditionStatus, NodeClaim};
-use karpenter_cluster::clock::since;
+use karpenter_runtime::clock::since;
 use karpenter_state::pod::Pod;
 
 use crate::evictions::drain::{Drain, MIN_DRAIN_TIME, decide_drain};

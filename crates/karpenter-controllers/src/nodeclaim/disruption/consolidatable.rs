@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use karpenter_api::types::{NodeClaim, NodePool};
-use karpenter_cluster::clock::since;
+use karpenter_runtime::clock::since;
 use karpenter_state::claim::{INITIALIZED, condition, is_true};
 
 #[derive(Debug, PartialEq, Eq)]

@@ -8,10 +8,10 @@ use std::sync::Arc;
 
 use karpenter_api::labels::{self, ANNOTATION_NODEPOOL_HASH, ANNOTATION_NODEPOOL_HASH_VERSION};
 use karpenter_api::types::{NodeClaim, NodePool};
-use karpenter_cluster::controllers::context::{annotation, label};
 use karpenter_model::instance_type::InstanceType;
 use karpenter_model::labels::{WELL_KNOWN, normalize};
 use karpenter_model::requirements::{Operator, Requirement, Requirements};
+use karpenter_runtime::object::{annotation, label};
 
 pub(super) const NODE_POOL_DRIFTED: &str = "NodePoolDrifted";
 pub(super) const REQUIREMENTS_DRIFTED: &str = "RequirementsDrifted";

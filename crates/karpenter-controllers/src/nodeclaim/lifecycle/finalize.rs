@@ -10,8 +10,8 @@ use k8s_openapi::api::core::v1::Node;
 use karpenter_api::labels::{self, ANNOTATION_TERMINATION_TIMESTAMP, FINALIZER_TERMINATION};
 use karpenter_api::types::NodeClaim;
 use karpenter_cloud::CloudError;
-use karpenter_cluster::clock::whole_seconds;
-use karpenter_cluster::controllers::context::{annotation, is_deleting, label};
+use karpenter_runtime::clock::whole_seconds;
+use karpenter_runtime::object::{annotation, is_deleting, label};
 use karpenter_state::claim::{REGISTERED, is_true, provider_id};
 use serde_json::{Map, Value, json};
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::{Node, Taint};
 use karpenter_api::labels;
 use karpenter_api::types::{ConditionStatus, NodeClaim};
-use karpenter_cluster::controllers::context::label;
+use karpenter_runtime::object::label;
 use karpenter_state::claim::{
     INITIALIZED, REBOOTING, REGISTERED, condition_status, is_true, unregistered_resource,
 };

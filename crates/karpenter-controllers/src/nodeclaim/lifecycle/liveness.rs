@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use karpenter_api::types::NodeClaim;
-use karpenter_cluster::clock::since;
+use karpenter_runtime::clock::since;
 use karpenter_state::claim::{LAUNCHED, REGISTERED, condition, is_true};
 
 use crate::claims::hooks::DeletionCause;

@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::{Node, Taint};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use karpenter_api::labels::{self, FINALIZER_TERMINATION, TAINT_UNREGISTERED};
 use karpenter_api::types::{ConditionStatus, NodeClaim};
-use karpenter_cluster::controllers::context::{is_deleting, label};
+use karpenter_runtime::object::{is_deleting, label};
 use karpenter_state::claim::{REGISTERED, condition_status};
 use serde_json::{Map, Value, json};
 

@@ -2,8 +2,8 @@
 
 use jiff::Timestamp;
 use karpenter_api::types::NodeClaim;
-use karpenter_cluster::clock::since;
-use karpenter_cluster::controllers::context::name_of;
+use karpenter_runtime::clock::since;
+use karpenter_runtime::object::name_of;
 use karpenter_state::claim::provider_id;
 use karpenter_state::cost::{DeletionCosts, eviction_cost};
 use karpenter_state::pod::Pod;

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use k8s_openapi::api::core::v1::Node;
 use karpenter_api::types::NodePool;
-use karpenter_cluster::store::{Change, Store, keep_all};
+use karpenter_runtime::store::{Change, Store, keep_all};
 use kube::api::{Api, Patch, PatchParams};
 use serde_json::{Value, json};
 

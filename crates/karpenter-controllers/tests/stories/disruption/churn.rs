@@ -10,10 +10,10 @@ use k8s_openapi::api::apps::v1::ReplicaSet;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use karpenter_api::types::{KWOKNodeClass, NodeClaim, NodePool};
-use karpenter_cluster::store::{Change, Store, keep_all};
 use karpenter_controllers::decision_journal::JournalEntry;
 use karpenter_disruption::evaluate::evaluate;
 use karpenter_disruption::settings::Settings;
+use karpenter_runtime::store::{Change, Store, keep_all};
 use karpenter_state::{CatalogChoice, Objects, assemble_disruption, read_dump};
 use serde_json::{Value, json};
 

@@ -9,7 +9,7 @@ use http::Request;
 use k8s_openapi::api::core::v1::Node;
 use karpenter_api::types::{NodeClaim, NodePool};
 use karpenter_apiserver::ApiServer;
-use karpenter_cluster::store::{Change, Store, keep_all};
+use karpenter_runtime::store::{Change, Store, keep_all};
 use kube::client::Body;
 use kube::{Client, Resource};
 use serde::de::DeserializeOwned;

@@ -8,9 +8,6 @@ use karpenter_api::labels::FINALIZER_TERMINATION;
 use karpenter_api::types::{ConditionStatus, NodeClaim};
 use karpenter_apiserver::{ApiServer, Config};
 use karpenter_cloud::CloudProvider;
-use karpenter_cluster::cluster::{Cluster, Options};
-use karpenter_cluster::reconcile::{self, Queue, Reconcile, Requeue, Shutdown};
-use karpenter_cluster::store::ObjectKey;
 use karpenter_controllers::Context;
 use karpenter_controllers::claims::hooks::{Hooks, LifecycleOutcome};
 use karpenter_controllers::evictions::EvictionQueue;
@@ -24,7 +21,11 @@ use karpenter_controllers::nodeclaim::lifecycle::Lifecycle;
 use karpenter_controllers::nodeclaim::pod_events::PodEventsController;
 use karpenter_controllers::registration_health::RegistrationHealth;
 use karpenter_controllers::stores::Stores;
+use karpenter_embedded::control_plane::{Cluster, Options};
 use karpenter_kwok::Kwok;
+use karpenter_runtime::object::ObjectKey;
+use karpenter_runtime::queue::Queue;
+use karpenter_runtime::worker::{self, Reconcile, Requeue, Shutdown};
 use kube::Client;
 use kube::api::{Api, DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
@@ -169,7 +170,7 @@ impl World {
     fn spawn<R: Reconcile>(&self, work: R, watch: fn(&R, &Queue)) {
         let queue = Queue::default();
         watch(&work, &queue);
-        tokio::spawn(reconcile::run(Arc::new(work), queue, 8, self.clock, self.shutdown.clone()));
+        tokio::spawn(worker::run(Arc::new(work), queue, 8, self.clock, self.shutdown.clone()));
     }
 
     pub(crate) async fn stop(mut self) {

@@ -2,9 +2,9 @@
 
 use expect_test::{Expect, expect};
 use jiff::Timestamp;
-use karpenter_cluster::store::ObjectKey;
 use karpenter_controllers::COMMIT;
 use karpenter_controllers::logs::{LogFormat, PassIds, json as nested};
+use karpenter_runtime::object::ObjectKey;
 use serde_json::json;
 
 use super::kept::KeptLog;

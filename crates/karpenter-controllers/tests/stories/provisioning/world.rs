@@ -13,12 +13,13 @@ use k8s_openapi::api::events::v1::Event;
 use karpenter_api::types::{NodeClaim, NodePool};
 use karpenter_apiserver::{ApiServer, Config};
 use karpenter_cloud::CloudProvider;
-use karpenter_cluster::cluster::{Cluster, Options};
-use karpenter_cluster::reconcile::{self, Queue, Shutdown};
 use karpenter_controllers::Context;
 use karpenter_controllers::nomination::NominationController;
 use karpenter_controllers::provisioning::{Provisioner, Settings};
 use karpenter_controllers::stores::Stores;
+use karpenter_embedded::control_plane::{Cluster, Options};
+use karpenter_runtime::queue::Queue;
+use karpenter_runtime::worker::{self, Shutdown};
 use karpenter_scheduling::validated::{DefaultPlanner, Planner};
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
 use kube::client::Body;
@@ -99,13 +100,12 @@ impl World {
         let provisioner = provisioner.with_planner(self.planner.clone());
         let queue = Queue::default();
         provisioner.watch(&queue);
-        let running =
-            reconcile::run(Arc::new(provisioner), queue, 1, self.context.clock, self.shutdown.clone());
+        let running = worker::run(Arc::new(provisioner), queue, 1, self.context.clock, self.shutdown.clone());
         tokio::spawn(running);
         let (renomination, queue) = (NominationController::new(self.context.nominator()), Queue::default());
         renomination.watch(&queue);
         let running =
-            reconcile::run(Arc::new(renomination), queue, 4, self.context.clock, self.shutdown.clone());
+            worker::run(Arc::new(renomination), queue, 4, self.context.clock, self.shutdown.clone());
         tokio::spawn(running);
     }
 

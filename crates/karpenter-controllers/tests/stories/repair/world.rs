@@ -10,10 +10,10 @@ use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use karpenter_api::types::{KWOKNodeClass, NodeClaim, NodePool};
 use karpenter_apiserver::{ApiServer, Config};
-use karpenter_cluster::clock::Clock;
-use karpenter_cluster::cluster::{self, Cluster};
 use karpenter_controllers::operator::{Operator, Options};
+use karpenter_embedded::control_plane::{self, Cluster};
 use karpenter_kwok::Kwok;
+use karpenter_runtime::clock::Clock;
 use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
 
@@ -51,8 +51,11 @@ impl World {
         let server = ApiServer::new(Config { clock: Arc::new(TokioClock(clock)), ..Config::default() });
         let client = Client::new(server.clone(), "default");
         define_kinds(&client).await;
-        let cluster =
-            Cluster::start(client.clone(), cluster::Options { clock, ..cluster::Options::default() }).await;
+        let cluster = Cluster::start(
+            client.clone(),
+            control_plane::Options { clock, ..control_plane::Options::default() },
+        )
+        .await;
         let kwok = Kwok::generic(client.clone(), clock);
         let connection = FaultyConnection::new(server, Rules::of_controllers(), 1);
         let operator = operator(&connection, &kwok, clock, &options).await;

@@ -12,15 +12,16 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use karpenter_api::types::{NodeClaim, NodePool};
 use karpenter_apiserver::{ApiServer, Config};
 use karpenter_cloud::{CloudError, CloudFuture, CloudProvider, Instance, NodeClassKind};
-use karpenter_cluster::cluster::{Cluster, Options};
-use karpenter_cluster::reconcile::{self, Queue, Reconcile, Shutdown};
 use karpenter_controllers::Context;
 use karpenter_controllers::evictions::EvictionQueue;
 use karpenter_controllers::node::{Evictions, NodeHydration, NodeTermination};
 use karpenter_controllers::nodepool::{NodePoolConditions, NodePoolCounter, NodePoolHash};
 use karpenter_controllers::registration_health::RegistrationHealth;
 use karpenter_controllers::stores::Stores;
+use karpenter_embedded::control_plane::{Cluster, Options};
 use karpenter_model::instance_type::InstanceType;
+use karpenter_runtime::queue::Queue;
+use karpenter_runtime::worker::{self, Reconcile, Shutdown};
 use kube::api::{Patch, PatchParams};
 use kube::{Client, Resource};
 use serde_json::{Value, json};
@@ -205,7 +206,7 @@ impl World {
     pub(crate) fn spawn<R: Reconcile>(&self, work: R, watch: fn(&R, &Queue)) {
         let queue = Queue::default();
         watch(&work, &queue);
-        let task = tokio::spawn(reconcile::run(Arc::new(work), queue, 8, self.clock, self.shutdown.clone()));
+        let task = tokio::spawn(worker::run(Arc::new(work), queue, 8, self.clock, self.shutdown.clone()));
         self.tasks.lock().unwrap_or_else(PoisonError::into_inner).push(task);
     }
 

@@ -1,7 +1,8 @@
+use karpenter_runtime::clock::Clock;
+
 use super::*;
 use crate::doctor::{Finding, Level};
 use karpenter_aws::fake::{Call, FakeAws};
-use karpenter_cluster::clock::Clock;
 use serde_json::json;
 use std::sync::Arc;
 
