@@ -7,7 +7,6 @@ pub(crate) mod consolidate;
 mod decide;
 mod default_pool;
 pub(crate) mod input;
-pub(crate) mod names;
 
 use std::io::{self, BufWriter, Write};
 use std::path::Path;

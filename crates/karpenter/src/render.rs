@@ -6,7 +6,6 @@ mod bar;
 pub(crate) mod columns;
 pub(crate) mod consolidation;
 mod explain;
-mod hints;
 mod machine;
 mod nodes;
 mod summary;
