@@ -196,8 +196,9 @@ fn parse_scheduler_config(text: &str) -> Result<SchedulerConfig, String> {
     SchedulerConfig::parse(text).map_err(|error| error.to_string())
 }
 
+/// Manifests or a dump, and the instance types of its NodePools.
 #[derive(Debug, Args)]
-pub(crate) struct PlanArguments {
+pub(crate) struct InputArguments {
     /// Manifest file, directory (searched recursively for .yaml, .yml and .json) or - for standard input; repeatable
     #[arg(short = 'f', long = "filename", required = true, value_name = "FILE|DIR|-")]
     pub(crate) filenames: Vec<PathBuf>,
@@ -217,6 +218,12 @@ pub(crate) struct PlanArguments {
     /// Default spread constraints of the cluster's scheduler, as YAML or JSON
     #[arg(long, value_name = "YAML", default_value = "", value_parser = parse_scheduler_config)]
     pub(crate) scheduler_config: SchedulerConfig,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PlanArguments {
+    #[command(flatten)]
+    pub(crate) input: InputArguments,
 
     #[command(flatten)]
     pub(crate) knobs: Knobs,
