@@ -14,7 +14,7 @@ pub(crate) struct Crate {
     pub(crate) may_use: &'static [&'static str],
 }
 
-pub(crate) const CRATES: [Crate; 21] = [
+pub(crate) const CRATES: [Crate; 22] = [
     Crate { name: "karpenter-model", pure: true, may_use: &[] },
     Crate { name: "karpenter-scheduling", pure: true, may_use: &["karpenter-model"] },
     Crate { name: "karpenter-disruption", pure: true, may_use: &["karpenter-model", "karpenter-scheduling"] },
@@ -22,6 +22,7 @@ pub(crate) const CRATES: [Crate; 21] = [
     Crate { name: "karpenter-userdata", pure: true, may_use: &["karpenter-model", "karpenter-catalog"] },
     Crate { name: "karpenter-legacy", pure: true, may_use: &["karpenter-model"] },
     Crate { name: "karpenter-lint", pure: true, may_use: &["karpenter-model"] },
+    Crate { name: "karpenter-view", pure: true, may_use: &[] },
     Crate {
         name: "karpenter-explain",
         pure: true,
