@@ -26,7 +26,7 @@ pub(crate) const CRATES: [Crate; 22] = [
     Crate {
         name: "karpenter-explain",
         pure: true,
-        may_use: &["karpenter-model", "karpenter-scheduling", "karpenter-disruption"],
+        may_use: &["karpenter-model", "karpenter-scheduling", "karpenter-disruption", "karpenter-view"],
     },
     Crate { name: "karpenter-api", pure: false, may_use: &["karpenter-model"] },
     Crate {
@@ -37,6 +37,8 @@ pub(crate) const CRATES: [Crate; 22] = [
             "karpenter-scheduling",
             "karpenter-disruption",
             "karpenter-catalog",
+            "karpenter-view",
+            "karpenter-explain",
             "karpenter-api",
         ],
     },
@@ -103,6 +105,7 @@ pub(crate) const CRATES: [Crate; 22] = [
             "karpenter-catalog",
             "karpenter-legacy",
             "karpenter-lint",
+            "karpenter-view",
             "karpenter-explain",
             "karpenter-api",
             "karpenter-state",
