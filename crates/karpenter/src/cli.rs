@@ -38,7 +38,7 @@ impl Cli {
     /// environment variables of the controller.
     pub(crate) fn read(arguments: Vec<OsString>) -> (Self, Vec<IgnoredVariable>) {
         let mut ignored = Vec::new();
-        let command = Self::command().mut_subcommand(
+        let command = Self::command().bin_name(implied::program(&arguments)).mut_subcommand(
             go_flags::CONTROLLER,
             |controller| {
                 let (controller, found) = without_unreadable(controller, |name| std::env::var(name).ok());

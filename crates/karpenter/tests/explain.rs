@@ -175,3 +175,21 @@ fn missing_object_is_an_error_with_the_known_names() {
     assert!(error.starts_with("error: Pod default/nowhere is not in the input; the input has: "), "{error}");
     assert_eq!(explain(&["gadget", "x"], "pod-limit").status.code(), Some(2));
 }
+
+#[test]
+#[cfg(unix)]
+fn binary_answers_as_plugin_of_kubectl() {
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("plugin-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).expect("a directory");
+    let plugin = directory.join("kubectl-karpenter");
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_karpenter"), &plugin).expect("a link");
+    let file = examples().join("pod-limit.yaml");
+    let run = |arguments: &[&str]| {
+        Command::new(&plugin).args(arguments).arg("-f").arg(&file).output().expect("the plug-in runs")
+    };
+    let arguments = ["explain", "pod", "batch-77f9df7b9-2zq8k"];
+    assert_eq!(stdout(&run(&arguments)), stdout(&explain(&arguments[1..], "pod-limit")));
+    let usage = stdout(&run(&["explain", "--help"]));
+    assert!(usage.contains("Usage: kubectl karpenter explain"), "{usage}");
+    std::fs::remove_dir_all(&directory).expect("the directory is removed");
+}
