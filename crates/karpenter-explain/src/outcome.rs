@@ -15,13 +15,16 @@ pub(crate) fn of_plan(problem: &Problem, plan: &Plan, group: usize) -> Outcome {
     let of_group = |node: &&PlannedNode| node.pods.iter().any(|run| run.group as usize == group);
     let nodes: Vec<&PlannedNode> = plan.new_nodes.iter().filter(of_group).collect();
     let existing = plan.existing.iter().filter(|one| one.pods.iter().any(|run| run.group as usize == group));
+    let on_existing = plan.existing.iter().flat_map(|one| &one.pods);
+    let placed = plan.new_nodes.iter().flat_map(|node| &node.pods).chain(on_existing);
+    let placed = placed.filter(|run| run.group as usize == group);
     let names: Vec<String> =
         existing.filter_map(|one| problem.nodes.get(one.node)).map(|node| node.name.to_string()).collect();
     Outcome {
         decision: Decision::Place,
         launches: launches(problem, nodes.iter().copied()),
         existing_nodes: names,
-        pods: problem.pods.get(group).map_or(0, |group| u64::from(group.count())),
+        pods: placed.map(|run| u64::from(run.count)).sum(),
         added_per_hour: money(nodes.iter().map(|node| node.price_per_hour).sum()),
         saving_per_hour: 0.0,
     }

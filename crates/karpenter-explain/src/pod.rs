@@ -14,7 +14,7 @@ use self::fix::{FixWriter, not_ready_fix};
 use self::lift::Lift;
 use crate::claim;
 use crate::format::{duration, quantity, time};
-use crate::hints::distance;
+use crate::hints::{distance, hint};
 use crate::input::{Excluded, ExcludedPool, ExplainInput, PodFacts, PodState};
 use crate::outcome;
 use crate::reasons::{of_refusal, reason};
@@ -138,9 +138,14 @@ fn pending(
         one.pods.group as usize == group && range.contains(&position)
     });
     let Some(left) = is_left else {
-        document.summary = format!("pending{waited}, Karpenter can schedule it");
+        let outcome = outcome::of_plan(&input.problem, &plan, group);
+        let others = match document.replicas.saturating_sub(outcome.pods) {
+            0 => String::new(),
+            left => format!(", and not {left} of its replicas"),
+        };
+        document.summary = format!("pending{waited}, Karpenter can schedule it{others}");
         document.resolution = Resolution::in_progress(None);
-        document.plan = Some(outcome::of_plan(&input.problem, &plan, group));
+        document.plan = Some(outcome);
         return document;
     };
     document.resolution = Resolution::blocked();
@@ -166,7 +171,9 @@ fn scopes(input: &ExplainInput, refusals: &[Refusal], closest: Option<&str>) -> 
             ModelScope::Cluster if !input.facts.excluded_pools.is_empty() => continue,
             ModelScope::Cluster => (None, None),
         };
-        let scope = Scope { node_pool, existing_nodes, closest: false, reasons: vec![of_refusal(refusal)] };
+        let mut reason = of_refusal(refusal);
+        reason.fix = hint(refusal).map(|text| Fix { text, object: None, patch: None, patch_type: None });
+        let scope = Scope { node_pool, existing_nodes, closest: false, reasons: vec![reason] };
         ordered.push((scope.existing_nodes.is_some(), distance(&refusal.reason), scope));
     }
     for excluded in &input.facts.excluded_pools {
@@ -239,7 +246,7 @@ fn view_of(input: &ExplainInput, owner: &ObjectRef, chain: &PodChain, group: usi
     Chain {
         blockers: blockers.collect(),
         result: chain.solved.as_ref().map(|(problem, plan)| outcome::of_plan(problem, plan, group)),
-        remaining: None,
+        remaining: chain.remaining.as_ref().map(of_refusal),
     }
 }
 

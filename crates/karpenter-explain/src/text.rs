@@ -26,7 +26,16 @@ pub fn pod(document: &PodDocument) -> String {
         text.push('\n');
         write_scopes(&document.scopes, &mut text);
     }
+    if document.chain.blockers.is_empty() {
+        // No blocker can be removed in a simulation, so the fix of the first reason is text only.
+        let reasons = document.scopes.iter().flat_map(|scope| &scope.reasons);
+        write_fixes(reasons.filter_map(|reason| reason.fix.as_ref()).take(1), &mut text);
+    }
     write_chain(&document.chain, &mut text);
+    if let Some(remaining) = &document.chain.remaining {
+        let result = format!("still pending without these blockers: {} (simulated)", remaining.message);
+        labelled(&mut text, "Result", &result);
+    }
     if let Some(plan) = &document.plan {
         section(&mut text, "Plan", &outcome(plan));
     }

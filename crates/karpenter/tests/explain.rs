@@ -115,6 +115,16 @@ fn node_pool_with_blocked_nodes() {
     expect_file![examples().join("node-pdb-nodepool.txt")].assert_eq(&text);
 }
 
+#[test]
+fn pod_that_karpenter_can_schedule_unlike_some_replicas() {
+    check(&["pod", "web-0"], "pod-schedulable");
+}
+
+#[test]
+fn pod_with_a_reason_that_no_patch_removes() {
+    check(&["pod", "web-0"], "pod-affinity");
+}
+
 /// One document of each type as JSON.
 #[test]
 fn documents_are_printed_as_json() {

@@ -42,7 +42,12 @@ pub(crate) struct PodChain {
     pub(crate) steps: Vec<Step>,
     /// The problem with all fixes applied, and its plan; `None` if the pods are not placed.
     pub(crate) solved: Option<(Problem, Plan)>,
+    /// The reason at which the chain ends if the pods are not placed.
+    pub(crate) remaining: Option<Refusal>,
 }
+
+/// Chains that end without a placement are last; then the sum of weights decides, the number of steps, and the name.
+type Rank = (bool, u32, usize, Arc<str>);
 
 /// The best chain for the pods of a group. `refusals` are those of the plan without changes.
 pub(crate) fn chain(input: &ExplainInput, group: usize, refusals: &[Refusal]) -> Option<PodChain> {
@@ -56,30 +61,27 @@ pub(crate) fn chain(input: &ExplainInput, group: usize, refusals: &[Refusal]) ->
         .collect();
     let excluded = input.facts.excluded_pools.iter().filter(|one| one.why == Excluded::NotReady);
     pools.extend(excluded.map(|one| (one.pool.name.clone(), true)).take(POOLS_MAX));
-    let mut best: Option<(bool, u32, usize, Arc<str>, Vec<Step>)> = None;
+    let mut best: Option<(Rank, Vec<Step>, Option<Refusal>)> = None;
     for (pool, is_excluded) in pools {
-        let (steps, is_placed) = steps(input, group, &pool, is_excluded);
+        let (steps, remaining) = steps(input, group, &pool, is_excluded);
         if steps.is_empty() {
             continue;
         }
         let weight = steps.iter().map(|step| step.lift.weight()).sum();
-        let rank = (!is_placed, weight, steps.len(), pool);
-        let is_better = best
-            .as_ref()
-            .is_none_or(|best| (rank.0, rank.1, rank.2, &rank.3) < (best.0, best.1, best.2, &best.3));
-        if is_better {
-            best = Some((rank.0, rank.1, rank.2, rank.3, steps));
+        let rank: Rank = (remaining.is_some(), weight, steps.len(), pool);
+        if best.as_ref().is_none_or(|(other, _, _)| rank < *other) {
+            best = Some((rank, steps, remaining));
         }
     }
-    let (is_dead_end, _, _, pool, steps) = best?;
-    if is_dead_end {
-        return Some(PodChain { pool, steps, solved: None });
+    let ((_, _, _, pool), steps, remaining) = best?;
+    if remaining.is_some() {
+        return Some(PodChain { pool, steps, solved: None, remaining });
     }
     Some(solve(input, group, pool, steps))
 }
 
-/// The steps of a NodePool until the pods are placed or no blocker can be removed.
-fn steps(input: &ExplainInput, group: usize, pool: &str, is_excluded: bool) -> (Vec<Step>, bool) {
+/// The steps of a NodePool until the pods are placed, or until the returned reason cannot be removed.
+fn steps(input: &ExplainInput, group: usize, pool: &str, is_excluded: bool) -> (Vec<Step>, Option<Refusal>) {
     let mut problem = input.problem.clone();
     // Cost mode places the same pods, and its search takes longer.
     problem.options.mode = Mode::Compat;
@@ -91,19 +93,15 @@ fn steps(input: &ExplainInput, group: usize, pool: &str, is_excluded: bool) -> (
     }
     loop {
         let plan = schedule(&problem);
-        let Some(left) = left_over(&plan, group) else { return (steps, true) };
-        if steps.len() == STEPS_MAX {
-            return (steps, false);
-        }
+        let Some(left) = left_over(&plan, group) else { return (steps, None) };
         let of_pool = left.iter().find(|one| matches!(&one.scope, Scope::NodePool(name) if **name == *pool));
-        let Some(refusal) = of_pool.cloned() else { return (steps, false) };
-        let model = problem.pools.iter().find(|one| &*one.name == pool);
+        let Some(refusal) = of_pool.or(left.first()).cloned() else { return (steps, None) };
+        let model = problem.pools.iter().find(|one| &*one.name == pool).filter(|_| of_pool.is_some());
         let lift = model.and_then(|model| lift_for(&problem, group, model, &refusal.reason));
-        let Some(lift) = lift.filter(|lift| !steps.iter().any(|step| step.lift == *lift)) else {
-            return (steps, false);
-        };
+        let is_new = |lift: &Lift| steps.len() < STEPS_MAX && !steps.iter().any(|step| step.lift == *lift);
+        let Some(lift) = lift.filter(is_new) else { return (steps, Some(refusal)) };
         if !lift.apply(input, &mut problem, group) {
-            return (steps, false);
+            return (steps, Some(refusal));
         }
         steps.push(Step { cause: StepCause::Refusal(refusal), lift });
     }
@@ -128,10 +126,10 @@ fn solve(input: &ExplainInput, group: usize, pool: Arc<str>, steps: Vec<Step>) -
         let problem = applied(input, group, &steps);
         let plan = schedule(&problem);
         if left_over(&plan, group).is_none() {
-            return PodChain { pool, steps, solved: Some((problem, plan)) };
+            return PodChain { pool, steps, solved: Some((problem, plan)), remaining: None };
         }
     }
-    PodChain { pool, steps, solved: None }
+    PodChain { pool, steps, solved: None, remaining: None }
 }
 
 fn applied(input: &ExplainInput, group: usize, steps: &[Step]) -> Problem {
