@@ -57,12 +57,9 @@ pub(crate) fn opens(input: &ExplainInput, pool: &str, reason: Reason) -> Option<
     let facts = input.facts.pools.get(pool)?;
     let mut opens: Option<i64> = None;
     for budget in facts.budgets.iter().filter(|one| applies(one, reason)) {
-        match budget.allowed {
-            Some(0) => {
-                let at = next_change(budget, input.now_secs?)?;
-                opens = Some(opens.map_or(at, |other| other.max(at)));
-            }
-            Some(_) | None => {}
+        if budget.allowed == Some(0) {
+            let at = next_change(budget, input.now_secs?)?;
+            opens = Some(opens.map_or(at, |other| other.max(at)));
         }
     }
     match opens {

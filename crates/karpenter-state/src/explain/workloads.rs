@@ -1,7 +1,5 @@
 //! The workloads of pods: owners, and the parts of pod templates that a fix may change.
 
-use std::collections::BTreeMap;
-
 use k8s_openapi::api::core::v1::PodSpec;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use karpenter_explain::input::{Facts, PodFacts, PodState, WorkloadFacts};
@@ -116,7 +114,7 @@ fn add_templates(objects: &Objects, facts: &mut Facts) {
 fn template(spec: &PodSpec) -> WorkloadFacts {
     WorkloadFacts {
         tolerations: super::facts::values(spec.tolerations.iter().flatten()),
-        node_selector: spec.node_selector.clone().unwrap_or_else(BTreeMap::new),
+        node_selector: spec.node_selector.clone().unwrap_or_default(),
         containers: spec.containers.iter().map(|container| container.name.clone()).collect(),
     }
 }
