@@ -64,6 +64,7 @@ pub(crate) const CRATES: [Crate; 22] = [
             "karpenter-scheduling",
             "karpenter-disruption",
             "karpenter-legacy",
+            "karpenter-explain",
             "karpenter-api",
             "karpenter-state",
             "karpenter-cluster",

@@ -205,7 +205,7 @@ async fn launch(
 
 /// The pods of a claim that was not created.
 fn launch_failure(pods: Vec<Arc<Pod>>, why: String, is_reported: bool) -> Failure {
-    Failure { pods, why, is_reported, kind: FailureKind::Unschedulable }
+    Failure { pods, why, fix: None, is_reported, kind: FailureKind::Unschedulable }
 }
 
 /// Records in the pod metrics which pods were planned onto a node and which were not.
@@ -277,7 +277,8 @@ fn nominations(
 
 fn failed_events(failure: &Failure) -> impl Iterator<Item = ObjectEvent> {
     failure.pods.iter().map(|pod| {
-        let message = format!("Failed to schedule pod, {}", failure.why);
+        let fix = failure.fix.iter().map(|fix| format!("; fix: {fix}")).collect::<String>();
+        let message = format!("Failed to schedule pod, {}{fix}", failure.why);
         ObjectEvent::warning_of_pod(pod, "FailedScheduling", message).repeat_after(FAILED_REPEAT_AFTER)
     })
 }

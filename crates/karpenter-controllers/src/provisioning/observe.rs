@@ -324,8 +324,21 @@ pub(crate) fn planning_input(
         csi_nodes: stores.csi_nodes.list(),
         namespaces: stores.namespaces.list(),
         spreading: spreading(context),
+        not_ready_pools: not_ready_pools(context),
         ..ClusterInput::default()
     }
+}
+
+/// NodePools of this provider that would launch nodes if they were ready.
+fn not_ready_pools(context: &Context) -> Vec<Arc<NodePool>> {
+    let mut pools = context.stores.node_pools.list();
+    pools.retain(|pool| {
+        pool.spec.replicas.is_none()
+            && pool.metadata.deletion_timestamp.is_none()
+            && !is_launching_pool(pool)
+            && context.is_managed(&pool.spec.template.spec.node_class_ref)
+    });
+    pools
 }
 
 /// The default spread constraints of the scheduler configuration, and the workloads that they apply to.
