@@ -39,8 +39,8 @@ const RECORDED_REASONS_MAX: usize = 20;
 pub(super) struct ReportState {
     /// Token bucket of the event `Nominated`: tokens, and when they were counted.
     nominated: Option<(f64, Timestamp)>,
-    /// The reasons that the decision journal got last.
-    last_reasons: Vec<String>,
+    /// The decision and the reasons that the decision journal got last.
+    last_record: (String, Vec<String>),
 }
 
 impl ReportState {
@@ -323,7 +323,7 @@ impl Summary {
         }
     }
 
-    /// Records the pass, unless it had no effect and has the same reasons as the last one.
+    /// Records the pass, unless it launched nothing and has the same result and reasons as the last one.
     fn record(
         self,
         provisioner: &Provisioner,
@@ -342,14 +342,15 @@ impl Summary {
         why.extend(failed.iter().map(|(line, count)| format!("{count} unschedulable: {line}")));
         why.truncate(RECORDED_REASONS_MAX);
         let mut report_state = provisioner.report_state.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.launches == 0 && self.placed_pods == 0 && report_state.last_reasons == why {
-            return;
-        }
-        report_state.last_reasons.clone_from(&why);
         let what = format!(
             "launched {} of {} nodes for {} pods, planned {} pods onto existing nodes, {unschedulable} unschedulable",
             created, self.launches, self.launched_pods, self.placed_pods
         );
+        let record = (what.clone(), why.clone());
+        if self.launches == 0 && report_state.last_record == record {
+            return;
+        }
+        report_state.last_record = record;
         let decision = DecisionRecord {
             at: now,
             by: "provisioning",
