@@ -97,8 +97,8 @@ impl DecisionJournal {
             what,
             why,
             revision,
-            cost_before_per_hour,
-            cost_after_per_hour,
+            cost_before_per_hour: cost_before_per_hour.map(without_negative_zero),
+            cost_after_per_hour: cost_after_per_hour.map(without_negative_zero),
             input,
         });
         let with_input = ring.entries.iter_mut().rev().filter(|entry| entry.input.is_some());
@@ -110,6 +110,11 @@ impl DecisionJournal {
         let ring = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
         ring.entries.iter().filter(|entry| entry.number > after).cloned().collect()
     }
+}
+
+/// The sum of no prices is -0.0, which JSON shows.
+fn without_negative_zero(cost_per_hour: f64) -> f64 {
+    cost_per_hour + 0.0
 }
 
 #[cfg(test)]
@@ -126,7 +131,7 @@ mod tests {
                 what: what.to_owned(),
                 why: Vec::new(),
                 revision: 7,
-                cost_before_per_hour: None,
+                cost_before_per_hour: Some(std::iter::empty::<f64>().sum()),
                 cost_after_per_hour: Some(1.5),
             });
         }
@@ -136,6 +141,7 @@ mod tests {
         assert_eq!(journal.entries_after(2).len(), 1);
         let text = serde_json::to_value(&journal.entries_after(2)[0]).expect("JSON");
         assert_eq!(text["costAfterPerHour"], 1.5);
+        assert_eq!(text["costBeforePerHour"].to_string(), "0.0");
         assert!(text.get("input").is_none());
         assert_eq!(text["at"], "1970-01-01T00:00:00Z");
     }

@@ -12,6 +12,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Taint;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use karpenter_api::labels;
+use karpenter_api::types::NodePool;
 use karpenter_cloud::{CloudError, CloudProvider};
 use karpenter_runtime::clock::since;
 use karpenter_runtime::object::name_of;
@@ -332,8 +333,21 @@ pub(crate) fn planning_input(
         csi_nodes: stores.csi_nodes.list(),
         namespaces: stores.namespaces.list(),
         spreading: spreading(reader),
+        not_ready_pools: not_ready_pools(reader),
         ..ClusterInput::default()
     }
+}
+
+/// NodePools of this provider that would launch nodes if they were ready.
+fn not_ready_pools(reader: &PlannerReader) -> Vec<Arc<NodePool>> {
+    let mut pools = reader.reads.stores.node_pools.list();
+    pools.retain(|pool| {
+        pool.spec.replicas.is_none()
+            && pool.metadata.deletion_timestamp.is_none()
+            && !is_launching_pool(pool)
+            && reader.reads.is_managed(&pool.spec.template.spec.node_class_ref)
+    });
+    pools
 }
 
 /// The default spread constraints of the scheduler configuration, and the workloads that they apply to.

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use karpenter_api::conditions::{NODE_CLAIM_CONDITIONS, NODE_POOL_CONDITIONS};
 use karpenter_runtime::object::ObjectKey;
 use karpenter_runtime::queue::Queue;
 use karpenter_runtime::store::{Change, Store};
@@ -16,6 +17,8 @@ use kube::Resource;
 use crate::condition_transitions::{Conditional, Transition, transitions};
 use crate::events::{ObjectEvent, Recorder};
 
+/// The condition of a NodePool whose NodeClaims repeatedly fail to register.
+const NODE_REGISTRATION_HEALTHY: &str = "NodeRegistrationHealthy";
 /// The maximum number of unpublished events per object; further ones are dropped.
 const PENDING_EVENTS_MAX: usize = 32;
 
@@ -95,14 +98,24 @@ pub(super) fn object_events<K: Conditional + Resource<DynamicType = ()>>(
         object_events.extend(
             found
                 .iter()
-                .filter_map(|one| Some((one.now.kind, message_of(one)?)))
+                .filter_map(|one| Some((one, message_of(one)?)))
                 // Events are deduplicated by their message, so that every transition is published.
-                .map(|(kind, message)| {
-                    ObjectEvent::normal(&**new, kind.to_owned(), message.clone()).dedupe_by(message)
+                .map(|(one, message)| {
+                    let event = ObjectEvent::normal(&**new, one.now.kind.to_owned(), message.clone());
+                    ObjectEvent { is_warning: is_failure(one), ..event }.dedupe_by(message)
                 }),
         );
     }
     object_events
+}
+
+/// Whether a condition that is true in normal operation became false. Upstream publishes such transitions as `Normal`.
+fn is_failure(transition: &Transition) -> bool {
+    let kind = transition.now.kind;
+    let of_karpenter = [NODE_CLAIM_CONDITIONS, NODE_POOL_CONDITIONS];
+    let is_expected = kind == NODE_REGISTRATION_HEALTHY
+        || of_karpenter.iter().any(|types| types.root == kind || types.dependents.contains(&kind));
+    is_expected && transition.now.status == "False"
 }
 
 /// The message of the event; `None` if the condition was missing before.

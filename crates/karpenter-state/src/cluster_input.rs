@@ -50,6 +50,8 @@ pub struct PoolInput {
 #[derive(Debug, Clone, Default)]
 pub struct ClusterInput {
     pub pools: Vec<PoolInput>,
+    /// NodePools that launch no nodes because they are not ready. They are only named in reasons of unschedulable pods.
+    pub not_ready_pools: Vec<Arc<NodePool>>,
     /// The label keys of the provider; those of the core need not be listed.
     pub well_known: BTreeSet<Arc<str>>,
     pub nodes: Vec<Arc<Node>>,

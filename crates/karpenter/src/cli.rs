@@ -3,6 +3,7 @@
 
 #[cfg(feature = "aws")]
 pub(crate) mod bootstrap;
+mod explain;
 pub(crate) mod go_flags;
 pub(crate) mod implied;
 mod install;
@@ -21,6 +22,7 @@ use karpenter_model::problem::{self, EFFORT_DEFAULT, EFFORT_MAX};
 use karpenter_model::quantity::Quantity;
 use karpenter_model::spread_share::SpreadShare;
 
+pub(crate) use explain::*;
 pub(crate) use install::*;
 pub(crate) use legacy::*;
 
@@ -36,11 +38,14 @@ impl Cli {
     /// environment variables of the controller.
     pub(crate) fn read(arguments: Vec<OsString>) -> (Self, Vec<IgnoredVariable>) {
         let mut ignored = Vec::new();
-        let command = Self::command().mut_subcommand(go_flags::CONTROLLER, |controller| {
-            let (controller, found) = without_unreadable(controller, |name| std::env::var(name).ok());
-            ignored = found;
-            controller
-        });
+        let command = Self::command().bin_name(implied::program(&arguments)).mut_subcommand(
+            go_flags::CONTROLLER,
+            |controller| {
+                let (controller, found) = without_unreadable(controller, |name| std::env::var(name).ok());
+                ignored = found;
+                controller
+            },
+        );
         let matches = command.get_matches_from(arguments);
         (Self::from_arg_matches(&matches).unwrap_or_else(|error| error.exit()), ignored)
     }
@@ -50,6 +55,8 @@ impl Cli {
 pub(crate) enum Command {
     /// Plan nodes for the pods in a set of manifests, without a cluster or a cloud account
     Plan(PlanArguments),
+    /// Explain why a pod is pending or a node is not consolidated, with fixes and their simulated result
+    Explain(Box<ExplainArguments>),
     /// Print the CustomResourceDefinitions as YAML, ready for kubectl apply
     Crds(CrdsArguments),
     /// Convert v1alpha5 and v1beta1 manifests (Provisioner, AWSNodeTemplate, NodePool, EC2NodeClass) to v1
@@ -196,8 +203,9 @@ fn parse_scheduler_config(text: &str) -> Result<SchedulerConfig, String> {
     SchedulerConfig::parse(text).map_err(|error| error.to_string())
 }
 
+/// Manifests or a dump, and the instance types of its NodePools.
 #[derive(Debug, Args)]
-pub(crate) struct PlanArguments {
+pub(crate) struct InputArguments {
     /// Manifest file, directory (searched recursively for .yaml, .yml and .json) or - for standard input; repeatable
     #[arg(short = 'f', long = "filename", required = true, value_name = "FILE|DIR|-")]
     pub(crate) filenames: Vec<PathBuf>,
@@ -217,6 +225,12 @@ pub(crate) struct PlanArguments {
     /// Default spread constraints of the cluster's scheduler, as YAML or JSON
     #[arg(long, value_name = "YAML", default_value = "", value_parser = parse_scheduler_config)]
     pub(crate) scheduler_config: SchedulerConfig,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PlanArguments {
+    #[command(flatten)]
+    pub(crate) input: InputArguments,
 
     #[command(flatten)]
     pub(crate) knobs: Knobs,
@@ -429,7 +443,7 @@ impl FromStr for Rounds {
     }
 }
 
-fn parse_time(text: &str) -> Result<jiff::Timestamp, String> {
+pub(crate) fn parse_time(text: &str) -> Result<jiff::Timestamp, String> {
     text.parse().map_err(|_| "valid: a time with its offset, for example 2026-01-31T12:00:00Z".to_owned())
 }
 

@@ -12,6 +12,7 @@ mod crds;
 mod demo;
 mod diagnostics;
 mod doctor;
+mod explain;
 mod install;
 mod legacy;
 mod lint;
@@ -58,6 +59,7 @@ fn main() -> ExitCode {
     let (cli, ignored) = Cli::read(cli::go_flags::with_two_dashes(arguments));
     let result = match cli.command {
         Command::Plan(arguments) => plan::run(&arguments),
+        Command::Explain(arguments) => explain::run(&arguments),
         Command::Crds(arguments) => crds::run(&arguments),
         Command::Convert(arguments) => convert::run(&arguments),
         Command::Lint(arguments) => lint::run(&arguments),

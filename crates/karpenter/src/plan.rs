@@ -7,7 +7,6 @@ pub(crate) mod consolidate;
 mod decide;
 mod default_pool;
 pub(crate) mod input;
-pub(crate) mod names;
 
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
@@ -23,7 +22,7 @@ use karpenter_model::instance_type::InstanceType;
 use karpenter_model::problem::ReservedMode;
 use karpenter_state::{CatalogChoice, Note, ObjectReader, Reading, Severity, assemble};
 
-use crate::cli::{self, PlanArguments};
+use crate::cli::{self, InputArguments, PlanArguments};
 use crate::render::terminal::Terminal;
 use crate::render::{self, Timings, View};
 use crate::{Outcome, diagnostics, legacy};
@@ -31,7 +30,7 @@ use crate::{Outcome, diagnostics, legacy};
 pub(crate) fn run(arguments: &PlanArguments) -> Result<Outcome> {
     let mut timings = Timings::default();
     let started = Instant::now();
-    let Input { mut reading, error_count, lost_pools } = read_objects(arguments)?;
+    let Input { mut reading, error_count, lost_pools } = read_objects(&arguments.input)?;
     // With `--strict`, warnings count as errors, because an unknown field may have been important.
     if arguments.strict && (error_count > 0 || !reading.errors.is_empty()) {
         return Ok(Outcome::InputRefused);
@@ -54,10 +53,10 @@ pub(crate) fn run(arguments: &PlanArguments) -> Result<Outcome> {
             );
             return Ok(Outcome::InputRefused);
         }
-        default_pool::add(&mut reading.objects, default_provider(arguments));
+        default_pool::add(&mut reading.objects, default_provider(&arguments.input));
     }
-    reading.objects.scheduler_config.clone_from(&arguments.scheduler_config);
-    let catalog = catalog_choice(arguments)?;
+    reading.objects.scheduler_config.clone_from(&arguments.input.scheduler_config);
+    let catalog = catalog_choice(&arguments.input)?;
     timings.read = started.elapsed();
     if arguments.consolidate {
         return consolidate::run(arguments, reading.objects, &catalog, timings.read);
@@ -96,15 +95,15 @@ pub(crate) fn run(arguments: &PlanArguments) -> Result<Outcome> {
 }
 
 /// The objects that were read, and errors.
-struct Input {
-    reading: Reading,
-    error_count: usize,
+pub(crate) struct Input {
+    pub(crate) reading: Reading,
+    pub(crate) error_count: usize,
     /// Whether a v1alpha5 Provisioner could not be converted.
-    lost_pools: bool,
+    pub(crate) lost_pools: bool,
 }
 
 /// Reads and validates all objects, prints errors, and counts them.
-fn read_objects(arguments: &PlanArguments) -> Result<Input> {
+pub(crate) fn read_objects(arguments: &InputArguments) -> Result<Input> {
     let inputs = input::read_all(&arguments.filenames)?;
     let mut error_count = inputs.errors.len();
     for error in &inputs.errors {
@@ -187,7 +186,7 @@ fn print_notes(notes: &[Note]) {
     }
 }
 
-fn default_provider(arguments: &PlanArguments) -> cli::CatalogChoice {
+fn default_provider(arguments: &InputArguments) -> cli::CatalogChoice {
     match (arguments.catalog, &arguments.instance_types) {
         (Some(choice), _) => choice,
         (None, Some(_)) => cli::CatalogChoice::Kwok,
@@ -195,7 +194,7 @@ fn default_provider(arguments: &PlanArguments) -> cli::CatalogChoice {
     }
 }
 
-fn catalog_choice(arguments: &PlanArguments) -> Result<CatalogChoice> {
+pub(crate) fn catalog_choice(arguments: &InputArguments) -> Result<CatalogChoice> {
     if let Some(path) = &arguments.instance_types {
         return Ok(CatalogChoice::InstanceTypes(Arc::new(read_instance_types(path)?)));
     }
@@ -212,7 +211,7 @@ fn read_instance_types(path: &Path) -> Result<Vec<InstanceType>> {
 }
 
 /// The default settings of node classes: some zones of the default region, or all zones of the given one.
-fn aws_settings(arguments: &PlanArguments) -> Result<AwsNodeClass> {
+fn aws_settings(arguments: &InputArguments) -> Result<AwsNodeClass> {
     let Some(region) = &arguments.region else { return Ok(AwsNodeClass::default()) };
     let zones: Vec<AwsZone> = aws::catalog().zones(region).to_vec();
     if zones.is_empty() {

@@ -6,7 +6,6 @@ mod bar;
 pub(crate) mod columns;
 pub(crate) mod consolidation;
 mod explain;
-mod hints;
 mod machine;
 mod nodes;
 mod summary;
@@ -21,6 +20,7 @@ use std::io::{self, Write};
 use anyhow::Result;
 
 use crate::cli::OutputFormat;
+pub(crate) use machine::{write_value_json, write_value_yaml};
 pub(crate) use summary::dollars;
 use terminal::Terminal;
 pub(crate) use view::{Timings, View};

@@ -14,7 +14,7 @@ pub(crate) struct Crate {
     pub(crate) may_use: &'static [&'static str],
 }
 
-pub(crate) const CRATES: [Crate; 21] = [
+pub(crate) const CRATES: [Crate; 23] = [
     Crate { name: "karpenter-model", pure: true, may_use: &[] },
     Crate { name: "karpenter-scheduling", pure: true, may_use: &["karpenter-model"] },
     Crate { name: "karpenter-disruption", pure: true, may_use: &["karpenter-model", "karpenter-scheduling"] },
@@ -22,6 +22,12 @@ pub(crate) const CRATES: [Crate; 21] = [
     Crate { name: "karpenter-userdata", pure: true, may_use: &["karpenter-model", "karpenter-catalog"] },
     Crate { name: "karpenter-legacy", pure: true, may_use: &["karpenter-model"] },
     Crate { name: "karpenter-lint", pure: true, may_use: &["karpenter-model"] },
+    Crate { name: "karpenter-view", pure: true, may_use: &[] },
+    Crate {
+        name: "karpenter-explain",
+        pure: true,
+        may_use: &["karpenter-model", "karpenter-scheduling", "karpenter-disruption", "karpenter-view"],
+    },
     Crate { name: "karpenter-runtime", pure: false, may_use: &[] },
     Crate { name: "karpenter-api", pure: false, may_use: &["karpenter-model"] },
     Crate {
@@ -32,6 +38,8 @@ pub(crate) const CRATES: [Crate; 21] = [
             "karpenter-scheduling",
             "karpenter-disruption",
             "karpenter-catalog",
+            "karpenter-view",
+            "karpenter-explain",
             "karpenter-runtime",
             "karpenter-api",
         ],
@@ -58,6 +66,7 @@ pub(crate) const CRATES: [Crate; 21] = [
             "karpenter-scheduling",
             "karpenter-disruption",
             "karpenter-legacy",
+            "karpenter-explain",
             "karpenter-api",
             "karpenter-state",
             "karpenter-runtime",
@@ -99,6 +108,8 @@ pub(crate) const CRATES: [Crate; 21] = [
             "karpenter-catalog",
             "karpenter-legacy",
             "karpenter-lint",
+            "karpenter-view",
+            "karpenter-explain",
             "karpenter-runtime",
             "karpenter-api",
             "karpenter-state",

@@ -113,7 +113,11 @@ fn transitions_are_published_with_upstreams_messages() {
             "Status condition transitioned, Type: Consolidatable, Status: True -> False, Reason: Other",
         ),
     ]);
-    assert_eq!(published(&Change::Applied { old: Some(launched.clone()), new: failed.clone() }), expected);
+    let change = Change::Applied { old: Some(launched.clone()), new: failed.clone() };
+    assert_eq!(published(&change), expected);
+    let warnings = object_events(&change).into_iter().filter(|event| event.is_warning);
+    let warnings: Vec<_> = warnings.map(|event| event.reason.into_owned()).collect();
+    assert_eq!(warnings, ["Registered"], "Consolidatable is false in normal operation");
     let expected = own(&[("Finalized", "Finalized karpenter.sh/termination")]);
     assert_eq!(published(&Change::Deleted { old: launched }), expected, "deleted with its finalizer");
     assert_eq!(published(&Change::Deleted { old: failed }), [], "deleted after its finalizer");

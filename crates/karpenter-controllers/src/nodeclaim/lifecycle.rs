@@ -167,8 +167,34 @@ impl Lifecycle {
                     .record_failure(&self.reads, &self.writes, &stored)
                     .await
                     .or_else(unless_conflict)?;
+                if cause == DeletionCause::RegistrationTimeout {
+                    self.report_registration_timeout(&stored).await;
+                }
                 self.delete_claim(&stored, cause).await
             }
+        }
+    }
+
+    /// Publishes events on the NodeClaim and on its NodePool. The NodeClaim is deleted, so only the event of the
+    /// NodePool remains visible with its object.
+    async fn report_registration_timeout(&self, claim: &NodeClaim) {
+        const REASON: &str = "NodeClaimRegistrationTimeout";
+        let Reads { stores, .. } = &self.reads;
+        let Writes { recorder, .. } = &self.writes;
+        let name = name_of(claim);
+        let label = |key: &str| claim.metadata.labels.as_ref().and_then(|labels| labels.get(key));
+        let of =
+            |key: &str, word: &str| label(key).map(|value| format!(" {word} {value}")).unwrap_or_default();
+        let minutes = liveness::REGISTRATION_TIMEOUT.as_secs() / 60;
+        let message = format!(
+            "NodeClaim {name}{}{} did not register a node within {minutes} minutes and is deleted; check user data, \
+             security groups and node role of its node class",
+            of(labels::INSTANCE_TYPE, "of type"),
+            of(labels::ZONE, "in"),
+        );
+        recorder.publish(ObjectEvent::warning(claim, REASON, message.clone())).await;
+        if let Some(pool) = label(labels::NODEPOOL).and_then(|pool| stores.node_pools.get("", pool)) {
+            recorder.publish(ObjectEvent::warning(&*pool, REASON, message).dedupe_by(name)).await;
         }
     }
 

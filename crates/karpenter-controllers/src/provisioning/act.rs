@@ -41,8 +41,8 @@ const RECORDED_REASONS_MAX: usize = 20;
 pub(super) struct ReportState {
     /// Token bucket of the event `Nominated`: tokens, and when they were counted.
     nominated: Option<(f64, Timestamp)>,
-    /// The reasons that the decision journal got last.
-    last_reasons: Vec<String>,
+    /// The decision and the reasons that the decision journal got last.
+    last_record: (String, Vec<String>),
 }
 
 impl ReportState {
@@ -203,7 +203,7 @@ async fn launch(
 
 /// The pods of a claim that was not created.
 fn launch_failure(pods: Vec<Arc<Pod>>, why: String, is_reported: bool) -> Failure {
-    Failure { pods, why, is_reported, kind: FailureKind::Unschedulable }
+    Failure { pods, why, fix: None, is_reported, kind: FailureKind::Unschedulable }
 }
 
 /// Records in the pod metrics which pods were planned onto a node and which were not.
@@ -273,7 +273,8 @@ fn nominations(
 
 fn failed_events(failure: &Failure) -> impl Iterator<Item = ObjectEvent> {
     failure.pods.iter().map(|pod| {
-        let message = format!("Failed to schedule pod, {}", failure.why);
+        let fix = failure.fix.iter().map(|fix| format!("; fix: {fix}")).collect::<String>();
+        let message = format!("Failed to schedule pod, {}{fix}", failure.why);
         ObjectEvent::warning_of_pod(pod, "FailedScheduling", message).repeat_after(FAILED_REPEAT_AFTER)
     })
 }
@@ -318,7 +319,7 @@ impl Summary {
         }
     }
 
-    /// Records the pass, unless it had no effect and has the same reasons as the last one.
+    /// Records the pass, unless it launched nothing and has the same result and reasons as the last one.
     fn record(
         self,
         provisioner: &Provisioner,
@@ -337,14 +338,15 @@ impl Summary {
         why.extend(failed.iter().map(|(line, count)| format!("{count} unschedulable: {line}")));
         why.truncate(RECORDED_REASONS_MAX);
         let mut report_state = provisioner.report_state.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.launches == 0 && self.placed_pods == 0 && report_state.last_reasons == why {
-            return;
-        }
-        report_state.last_reasons.clone_from(&why);
         let what = format!(
             "launched {} of {} nodes for {} pods, planned {} pods onto existing nodes, {unschedulable} unschedulable",
             created, self.launches, self.launched_pods, self.placed_pods
         );
+        let record = (what.clone(), why.clone());
+        if self.launches == 0 && report_state.last_record == record {
+            return;
+        }
+        report_state.last_record = record;
         let decision = DecisionRecord {
             at: now,
             by: "provisioning",

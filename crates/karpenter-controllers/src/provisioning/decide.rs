@@ -12,6 +12,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use karpenter_api::types::{NodeClaim, NodePool};
+use karpenter_explain::hints;
 use karpenter_model::plan::{Plan, PodRun};
 use karpenter_model::pod::PodSpec;
 use karpenter_model::problem::Options;
@@ -54,6 +55,8 @@ pub(super) struct Placement {
 pub(super) struct Failure {
     pub(super) pods: Vec<Arc<Pod>>,
     pub(super) why: String,
+    /// The change that removes the closest reason, for events.
+    pub(super) fix: Option<String>,
     /// Whether to publish events and log lines: false for pods that opted out or that wait for a capacity reservation.
     pub(super) is_reported: bool,
     pub(super) kind: FailureKind,
@@ -110,13 +113,16 @@ pub(super) fn decide(
     let unassembled = Failure {
         pods: faults.pods.clone(),
         why: Reason::PlannerFault.to_string(),
+        fix: None,
         is_reported: true,
         kind: FailureKind::Ignored,
     };
     let mut decided = match assembled {
         Some(mut assembled) => {
             assembled.problem.options = options;
-            decide_assembled(assembled, suspects, planner, &mut faults)
+            let mut decided = decide_assembled(assembled, suspects, planner, &mut faults);
+            add_not_ready(&mut decided.failures, input);
+            decided
         }
         None => Decided::default(),
     };
@@ -203,10 +209,41 @@ fn failures(assembled: &AssembledProblem, plan: &Plan) -> Vec<Failure> {
     let failure = |left: &karpenter_model::plan::Unschedulable| Failure {
         pods: pods_of(assembled, &[left.pods]),
         why: reasons_text(&left.reasons),
+        fix: fix_of(&left.reasons),
         is_reported: left.reasons.iter().any(|refusal| is_reportable(&refusal.reason)),
         kind: kind_of(&left.reasons),
     };
     plan.unschedulable.iter().map(failure).collect()
+}
+
+/// The fix of the closest reason that has one. The fixes of existing nodes are those of no object.
+fn fix_of(reasons: &[Refusal]) -> Option<String> {
+    let mut reasons: Vec<&Refusal> =
+        reasons.iter().filter(|refusal| !matches!(refusal.scope, Scope::ExistingNodes { .. })).collect();
+    reasons.sort_by_key(|refusal| hints::distance(&refusal.reason));
+    reasons.into_iter().find_map(hints::hint)
+}
+
+/// Adds NodePools that are not ready to the reasons of pods that no other NodePool accepts. If no NodePool is ready, the
+/// fix is to make one ready.
+fn add_not_ready(failures: &mut [Failure], input: &ClusterInput) {
+    let pools = &input.not_ready_pools;
+    let name = |pool: &NodePool| pool.metadata.name.clone().unwrap_or_default();
+    let texts = pools.iter().map(|pool| {
+        let conditions = pool.status.as_ref().map_or(&[][..], |status| &status.conditions);
+        let ready = conditions.iter().find(|condition| condition.type_ == "Ready");
+        let cause = ready.map(|ready| ready.message.as_str()).filter(|message| !message.is_empty());
+        let cause = cause.map(|cause| format!(": {cause}")).unwrap_or_default();
+        format!("; nodepool {}: not ready{cause}", name(pool))
+    });
+    let text: String = texts.collect();
+    let only = pools.first().filter(|_| input.pools.is_empty());
+    for failure in failures.iter_mut().filter(|failure| failure.kind == FailureKind::Unschedulable) {
+        failure.why.push_str(&text);
+        if let Some(pool) = only {
+            failure.fix = Some(format!("correct what the conditions of NodePool {} report", name(pool)));
+        }
+    }
 }
 
 fn kind_of(reasons: &[Refusal]) -> FailureKind {

@@ -5,9 +5,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use karpenter_disruption::cluster::Cluster;
+use karpenter_disruption::cluster::{Cluster, StateNode};
 use karpenter_disruption::command::Method;
 use karpenter_disruption::evaluate::{Evaluation, NodeVerdict, Verdict};
+use karpenter_disruption::prices::total_per_hour;
 use karpenter_runtime::clock::after;
 use karpenter_state::AssembledCluster;
 use serde::Serialize;
@@ -132,15 +133,22 @@ fn is_unexplained(standing: &NodeVerdict) -> bool {
     standing.verdict == Verdict::Fine && standing.method == Some(Method::Rebalance)
 }
 
-/// The message for nodes without a command of rebalance.
+/// The message for nodes without a command of rebalance. The lower bound covers the pods on running nodes, so the price of
+/// other nodes is stated separately.
 fn no_command_message(cluster: &Cluster, evaluation: &Evaluation) -> String {
-    let price: f64 = cluster.state_nodes.iter().map(|state_node| state_node.price_per_hour).sum();
+    let is_running = |one: &&StateNode| one.is_initialized && one.at.is_some();
+    let (running, others): (Vec<_>, Vec<_>) = cluster.state_nodes.iter().partition(is_running);
+    let price = |nodes: &[&StateNode]| total_per_hour(nodes.iter().map(|one| one.price_per_hour));
     let bound = evaluation.outcomes.iter().find_map(|outcome| outcome.lower_bound_per_hour);
-    let bound = bound.map(|bound| format!("; the lower bound is {bound:.4} $/h"));
+    let bound = bound.map(|bound| format!("; the lower bound for their pods is {bound:.4} $/h"));
+    let others = (!others.is_empty())
+        .then(|| format!("; {} launching or terminating nodes cost {:.4} $/h", others.len(), price(&others)));
     format!(
-        "No command with this node, alone or with others, saves enough for its disruption cost; the fleet costs \
-         {price:.4} $/h{}",
-        bound.unwrap_or_default()
+        "No command with this node, alone or with others, saves enough for its disruption cost; the running nodes \
+         cost {:.4} $/h{}{}",
+        price(&running),
+        bound.unwrap_or_default(),
+        others.unwrap_or_default()
     )
 }
 

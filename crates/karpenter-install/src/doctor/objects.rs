@@ -12,8 +12,11 @@ use super::facts::Facts;
 use crate::kinds::{condition, entry, finalizers, is_being_deleted, is_held, name, text, title};
 use crate::owner::listed;
 
-/// The controller deletes a NodeClaim that has not registered after this many seconds.
-const REGISTRATION_SECS: i64 = 15 * 60;
+/// After this time a NodeClaim without a node is reported. The controller deletes it after 15 minutes and launches another
+/// one, so a report at that time would never be made.
+const UNREGISTERED_CLAIM_SECS: i64 = 5 * 60;
+/// After this time a Node that no NodeClaim registered is reported.
+const UNREGISTERED_NODE_SECS: i64 = 15 * 60;
 /// A drain may take long; if a deletion takes more than this many seconds, the doctor warns.
 const DELETION_SECS: i64 = 60 * 60;
 const SPOT_ROLE_MISSING: &str = "ServiceLinkedRoleCreationNotPermitted";
@@ -170,7 +173,7 @@ fn judge_claims(claims: &[Value], facts: &Facts) -> Vec<Finding> {
         }
         let age = age_secs(claim, "/metadata/creationTimestamp", facts.now).unwrap_or(0);
         let is_registered = condition(claim, "Registered").is_some_and(|(status, ..)| status == "True");
-        if !is_registered && !is_being_deleted(claim) && age > REGISTRATION_SECS {
+        if !is_registered && !is_being_deleted(claim) && age > UNREGISTERED_CLAIM_SECS {
             findings.push(Finding::fail(
                 "claims",
                 format!("{} has no node after {} min", title(claim), age / 60),
@@ -208,7 +211,7 @@ fn judge_nodes(nodes: &[Value], claims: &[Value], facts: &Facts) -> Vec<Finding>
             ));
         }
         let age = age_secs(node, "/metadata/creationTimestamp", facts.now).unwrap_or(0);
-        if unregistered && age > REGISTRATION_SECS {
+        if unregistered && age > UNREGISTERED_NODE_SECS {
             findings.push(Finding::fail(
                 "nodes",
                 format!("{} still has the taint {TAINT_UNREGISTERED} after {} min", title(node), age / 60),

@@ -290,6 +290,21 @@ fn every_fault_is_reported_with_a_fix() {
     }
 }
 
+/// The controller deletes a NodeClaim after 15 minutes, so a later report would never be made.
+#[test]
+fn claim_without_node_is_reported_before_the_registration_timeout() {
+    let now: jiff::Timestamp = NOW.parse().expect("a time");
+    for (minutes, is_reported) in [(4, false), (6, true), (14, true)] {
+        let mut facts = healthy();
+        let created = now - jiff::SignedDuration::from_mins(minutes);
+        set(&mut facts.claims, "/metadata/creationTimestamp", json!(created.to_string()));
+        set(&mut facts.claims, "/status/conditions/1/status", json!("Unknown"));
+        let found = findings(&facts);
+        let hit = found.iter().any(|finding| finding.message.contains("has no node after"));
+        assert_eq!(hit, is_reported, "{minutes} minutes: {found:#?}");
+    }
+}
+
 #[test]
 fn taints_and_finalizers_are_faults_only_without_active_controller() {
     let mut facts = healthy();

@@ -1,7 +1,7 @@
 //! Adds the subcommand `controller` if arguments have none and the process runs in a pod, as upstream's image has no
-//! subcommands.
+//! subcommands. Recognises that the binary was started as a plug-in of kubectl.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::IsTerminal;
 use std::path::Path;
 
@@ -11,6 +11,15 @@ use super::go_flags::CONTROLLER;
 const SERVICE_ACCOUNT_TOKEN: &str = "/var/run/secrets/kubernetes.io/serviceaccount/token";
 /// Upstream's chart sets at least one of these variables.
 const CHART_VARIABLES: [&str; 2] = ["CLUSTER_NAME", "KARPENTER_SERVICE"];
+
+/// The name of the binary, or of a link to it, as a plug-in of kubectl.
+const KUBECTL_PLUGIN: &str = "kubectl-karpenter";
+
+/// How the user calls the program, for usage messages: `kubectl karpenter` if the binary was started as a plug-in.
+pub(crate) fn program(arguments: &[OsString]) -> &'static str {
+    let name = arguments.first().and_then(|first| Path::new(first).file_stem()).and_then(OsStr::to_str);
+    if name == Some(KUBECTL_PLUGIN) { "kubectl karpenter" } else { "karpenter" }
+}
 
 /// The properties of the process that decide whether `controller` is added.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -43,7 +52,10 @@ pub(crate) fn with_subcommand(
     environment: ProcessEnvironment,
 ) -> Vec<OsString> {
     let mut arguments: Vec<OsString> = arguments.into_iter().collect();
-    if environment.is_controller() && arguments.get(1).is_none_or(is_flag_of_controller) {
+    if program(&arguments) == "karpenter"
+        && environment.is_controller()
+        && arguments.get(1).is_none_or(is_flag_of_controller)
+    {
         arguments.insert(1.min(arguments.len()), CONTROLLER.into());
     }
     arguments
@@ -87,6 +99,18 @@ mod tests {
             assert_eq!(completed(&[], environment), [""; 0], "{environment:?}");
             assert_eq!(completed(&["--log-level=debug"], environment), ["--log-level=debug"]);
         }
+    }
+
+    #[test]
+    fn plugin_of_kubectl_is_never_the_controller() {
+        let arguments = |path: &str| with_subcommand([OsString::from(path)], POD);
+        assert_eq!(arguments("kubectl-karpenter").len(), 1);
+        assert_eq!(arguments("/usr/local/bin/kubectl-karpenter").len(), 1);
+        assert_eq!(arguments("/usr/local/bin/karpenter").len(), 2);
+        assert_eq!(program(&["/usr/local/bin/kubectl-karpenter".into()]), "kubectl karpenter");
+        assert_eq!(program(&["kubectl-karpenter.exe".into()]), "kubectl karpenter");
+        assert_eq!(program(&["karpenter".into()]), "karpenter");
+        assert_eq!(program(&[]), "karpenter");
     }
 
     #[test]

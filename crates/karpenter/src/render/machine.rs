@@ -4,12 +4,12 @@
 use std::io::{self, Write};
 
 use anyhow::Result;
+use karpenter_explain::hints::reason_name;
 use karpenter_model::plan::{ExistingPlacement, PodRun, Unschedulable};
 use karpenter_model::reason::{Reason, Refusal};
 use karpenter_model::resources::ResourceList;
 use serde::ser::{Serialize, SerializeMap, SerializeSeq, SerializeStruct, Serializer};
 
-use super::hints::reason_name;
 use super::view::{HOURS_PER_MONTH, NodeView, Timings, View};
 
 pub(crate) fn write_json(view: &View<'_>, out: &mut dyn Write) -> Result<()> {

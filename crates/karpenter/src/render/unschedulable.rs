@@ -5,9 +5,9 @@ use std::io::{self, Write};
 
 use anstyle::AnsiColor;
 use karpenter_api::error::one_line;
+use karpenter_explain::hints::{distance, hint};
 use karpenter_model::reason::{Refusal, Scope};
 
-use super::hints::{distance, hint};
 use super::terminal::Terminal;
 use super::view::{View, counted, group_label};
 

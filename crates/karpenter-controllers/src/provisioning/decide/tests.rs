@@ -107,3 +107,41 @@ fn nodepools_without_instance_types_are_reported() {
         .collect();
     assert_eq!(named, [("none", false), ("few", true)]);
 }
+
+#[test]
+fn pool_that_is_not_ready_is_a_reason_of_unschedulable_pods() {
+    let mut not_ready = (*pool("gpu", json!([])).pool).clone();
+    not_ready.status = serde_json::from_value(json!({"conditions": [
+        {"type": "Ready", "status": "False", "reason": "NodeClassNotReady", "message": "KWOKNodeClass gpu not found"}]}))
+    .expect("a status");
+    let nowhere = json!({"nodeSelector": {"topology.kubernetes.io/zone": "moon"}});
+    let input = ClusterInput {
+        pools: vec![pool("general", json!([]))],
+        not_ready_pools: vec![Arc::new(not_ready)],
+        pending: vec![pod("zone", nowhere), pod("other", json!({}))],
+        ..ClusterInput::default()
+    };
+    let decided = decide(&input, Options::default(), &[], &DefaultPlanner);
+    let [failure] = decided.failures.as_slice() else { panic!("{:#?}", decided.failures) };
+    assert_eq!(names(&failure.pods), ["zone"]);
+    assert!(failure.why.starts_with("nodepool general: "), "{}", failure.why);
+    assert!(
+        failure.why.ends_with("; nodepool gpu: not ready: KWOKNodeClass gpu not found"),
+        "{}",
+        failure.why
+    );
+    let fix = failure.fix.as_deref().expect("a fix");
+    assert!(fix.contains("topology.kubernetes.io/zone"), "{fix}");
+}
+
+#[test]
+fn fix_is_that_of_the_closest_node_pool() {
+    let mut full = (*pool("full", json!([])).pool).clone();
+    full.spec.limits = serde_json::from_value(json!({"cpu": "0"})).expect("limits");
+    let full = PoolInput { pool: Arc::new(full), ..pool("full", json!([])) };
+    let other = pool("other", json!([{"key": "kubernetes.io/arch", "operator": "In", "values": ["arm64"]}]));
+    let spec = json!({"nodeSelector": {"kubernetes.io/arch": "amd64"}});
+    let decided = plan(vec![other, full], vec![pod("a", spec)], Vec::new());
+    let fix = decided.failures[0].fix.as_deref();
+    assert_eq!(fix, Some("raise spec.limits.cpu of NodePool full above 0"));
+}

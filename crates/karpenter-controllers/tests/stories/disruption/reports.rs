@@ -64,8 +64,9 @@ async fn requested_node_gets_its_own_verdict() {
     let entries = verdicts.entries(None);
     let fine = entries.iter().find(|entry| entry.standing == "Fine").expect("one that had no turn");
     let node = fine.node.clone().expect("a node");
-    let words = "No command with this node, alone or with others, saves enough for its disruption cost; the fleet costs ";
-    assert!(fine.why.starts_with(words) && fine.why.contains("the lower bound is"), "{}", fine.why);
+    let words = "No command with this node, alone or with others, saves enough for its disruption cost; the running nodes cost ";
+    assert!(fine.why.starts_with(words), "{}", fine.why);
+    assert!(fine.why.contains("; the lower bound for their pods is "), "{}", fine.why);
     let began = world.seconds();
     verdicts.request(&node, world.clock.now());
     world.until("the requested verdict", async || of(Some(&node)), |found| found == &["NotCheaper"]).await;

@@ -116,6 +116,10 @@ async fn claim_that_does_not_register_is_deleted_after_fifteen_minutes() {
     assert!(
         world.outcomes("silent").contains(&LifecycleOutcome::Deleted(DeletionCause::RegistrationTimeout))
     );
+    let events = world.events("NodeClaimRegistrationTimeout").await;
+    let [(object, message)] = events.as_slice() else { panic!("{events:#?}") };
+    assert_eq!(object, "silent");
+    assert!(message.contains(" did not register a node within 15 minutes and is deleted; "), "{message}");
     world.stop().await;
 }
 

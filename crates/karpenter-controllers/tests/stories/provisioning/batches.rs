@@ -141,7 +141,9 @@ async fn only_ready_dynamic_nodepools_of_the_provider_are_used() {
     world.pass(30).await;
     assert_eq!(world.claims().await, []);
     let failed = world.events("FailedScheduling").await;
-    assert!(failed[0].ends_with("no dynamic nodepools found"), "{failed:?}");
+    let reasons = "cluster: no dynamic nodepools found; nodepool general: not ready";
+    let fix = "correct what the conditions of NodePool general report";
+    assert_eq!(failed[0], format!("p0: Failed to schedule pod, {reasons}; fix: {fix}"));
     world.set_ready(&pool, "True").await;
     world.pass(2).await;
     assert_eq!(world.claims().await.len(), 1, "a NodePool is used as soon as it is ready");

@@ -7,10 +7,10 @@ use karpenter_disruption::cluster::{Cluster, StateNode};
 use karpenter_disruption::command::{Candidate, Command, Destination};
 use karpenter_disruption::evaluate::{Evaluation, Verdict};
 use karpenter_disruption::settings::Mode;
+use karpenter_explain::verdict_names::verdict_name;
 use karpenter_model::plan::PlannedNode;
 use serde::Serialize;
 
-use super::super::names::verdict_name;
 use super::launched::Launched;
 
 #[derive(Debug, Clone, Serialize)]

@@ -5,7 +5,7 @@ use karpenter_model::reason::{Reason, Refusal, Scope};
 use karpenter_model::resources::ResourceList;
 
 /// The stable name of a reason, as JSON and YAML show it.
-pub(crate) fn reason_name(reason: &Reason) -> &'static str {
+pub fn reason_name(reason: &Reason) -> &'static str {
     match reason {
         Reason::NoNodePools => "NoNodePools",
         Reason::OptedOut => "OptedOut",
@@ -34,7 +34,7 @@ pub(crate) fn reason_name(reason: &Reason) -> &'static str {
 }
 
 /// The hint: the change that removes this reason.
-pub(crate) fn hint(refusal: &Refusal) -> Option<String> {
+pub fn hint(refusal: &Refusal) -> Option<String> {
     let pool = match &refusal.scope {
         Scope::NodePool(name) => Some(&**name),
         Scope::Pod | Scope::Cluster | Scope::ExistingNodes { .. } => None,
@@ -111,7 +111,7 @@ pub(crate) fn hint(refusal: &Refusal) -> Option<String> {
 }
 
 /// How close the pod was to fitting: smaller is closer, and is shown first.
-pub(crate) fn distance(reason: &Reason) -> u8 {
+pub fn distance(reason: &Reason) -> u8 {
     match reason {
         Reason::InvalidPod { .. }
         | Reason::Volume { .. }

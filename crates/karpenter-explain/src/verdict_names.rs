@@ -4,7 +4,7 @@ use karpenter_disruption::candidate::Blocked;
 use karpenter_disruption::evaluate::Verdict;
 
 /// The stable name of the reason why a node is not disrupted; docs/plan-output.md lists them.
-pub(crate) fn verdict_name(verdict: &Verdict) -> &'static str {
+pub fn verdict_name(verdict: &Verdict) -> &'static str {
     match verdict {
         Verdict::Chosen { .. } => "Chosen",
         Verdict::DryRun { .. } => "DryRun",
