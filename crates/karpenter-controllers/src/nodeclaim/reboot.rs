@@ -1,8 +1,8 @@
 //! Reboots instances in place: drains the node, has the provider reboot it, and waits until it is ready again.
 //!
-//! [`crate::claims::reboot_request`] writes the request to the claim. All further state is in the claim and its node, so another process can
-//! continue. A claim whose reboot fails is deleted, and its node replaced. The lifecycle controller initializes the node
-//! again.
+//! [`crate::claims::reboot_request`] writes the request to the claim. All further state is in the claim and its node, so
+//! another process can continue. A claim whose reboot fails is deleted, and its node replaced. The lifecycle controller
+//! initializes the node again.
 //!
 //! Upstream: pkg/controllers/nodeclaim/reboot.
 
