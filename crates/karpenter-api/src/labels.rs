@@ -70,6 +70,8 @@ pub const ANNOTATION_POD_DELETION_COST: &str = "controller.kubernetes.io/pod-del
 // Annotations of a NodePool that upstream does not have and ignores. See docs/consolidation.md and docs/knobs.md.
 /// Percentage of the pods of a hard hostname spread that one node of the NodePool may hold.
 pub const ANNOTATION_HOSTNAME_SPREAD_SHARE: &str = "karpenter.sh/hostname-spread-share";
+/// Share of the price of the NodePool that moving all its pods has to save.
+pub const ANNOTATION_CONSOLIDATION_SAVING_RATIO: &str = "karpenter.sh/consolidation-saving-ratio";
 /// Minimal saving of a command, in percent of the price of its candidates.
 pub const ANNOTATION_CONSOLIDATION_MIN_SAVING_PERCENT: &str = "karpenter.sh/consolidation-min-saving-percent";
 /// Minimal saving of a command, in dollars per hour.

@@ -197,5 +197,6 @@ fn rules(context: &Context) -> Rules {
         terminate_first_drift: context.gates.terminate_first_drift,
         terminate_first_repair: context.gates.terminate_first_repair,
         effort: planner.effort,
+        saving_ratio: context.settings.saving_ratio,
     }
 }

@@ -47,8 +47,8 @@ use crate::ledger::{Claim, Ledger, Prepared};
 use crate::reservations;
 use crate::sequence;
 use crate::topology::Kind as GroupKind;
-use items::Demands;
-pub(crate) use items::pins;
+pub(crate) use items::Demands;
+pub(crate) use items::{Demand, kinds, pins, vector};
 use knapsack::Scratch;
 use merged::MergedRelaxation;
 use relaxation::{Effort, Hint, Relaxation};
@@ -75,9 +75,6 @@ const MERGED_EFFORT_FACTOR: u64 = 2;
 const PROOF_EFFORT_FACTOR: u64 = 10;
 /// The maximum number of attempts to prove the bound.
 const PROOFS_MAX: usize = 60;
-/// The effort of [`estimate`].
-const ESTIMATE_EFFORT: Effort =
-    Effort { rounds: 400, search_nodes: 2_500, rows_max: 600, work_max: 6_000_000, box_work: 0, proofs: 0 };
 
 /// Limits of column generation at the default effort: rounds, search nodes per kind, work units.
 const ROUNDS: usize = 200;
@@ -232,11 +229,6 @@ pub(crate) fn dual_prices(problem: &Problem, fleet: &Problem, effort: u64) -> (f
         class.pods.iter().for_each(|run| prices[run.group as usize] = price);
     }
     (bound, prices)
-}
-
-/// An estimate of the least price of all pending pods on new nodes. It is above the lower bound and not proven.
-pub(crate) fn estimate(problem: &Problem, fleet: &Problem) -> Option<f64> {
-    bound::estimate(&mut Ledger::new(problem), fleet, ESTIMATE_EFFORT, &mut Scratch::default())
 }
 
 /// Whether the relaxation of the repacking has constraints that not every valid fleet satisfies, so that the lower

@@ -30,13 +30,6 @@ pub fn dual_prices(problem: &Problem, specs: &[(Arc<PodSpec>, u32)], effort: u64
     DualPrices { lower_bound_per_hour, dual_price_per_spec: prices }
 }
 
-/// An estimate of the least price of these pods on new nodes; a fleet of many such pods comes close to it. It exceeds
-/// [`DualPrices::lower_bound_per_hour`] by capacity that no packing can use. It is not a proven bound. `None` if there
-/// is no estimate.
-pub fn estimated_optimum_per_hour(problem: &Problem, specs: &[(Arc<PodSpec>, u32)]) -> Option<f64> {
-    cost::estimate(&pods_only(problem, specs), problem)
-}
-
 fn pods_only(problem: &Problem, specs: &[(Arc<PodSpec>, u32)]) -> Problem {
     let mut pods_only = Problem {
         catalogs: problem.catalogs.clone(),
