@@ -53,8 +53,8 @@ pub struct Rebalancing {
 /// The maximum number of nodes that one command removes; upstream's multi-node consolidation has the same limit.
 const NODES_PER_COMMAND_MAX: usize = 100;
 
-/// The maximum number of times that the program is solved for one plan. After each solution, nodes whose removal was not
-/// accepted stay.
+/// The maximum number of times that the program is solved for one plan. If no removal of a solution is accepted, these
+/// nodes stay in the next one.
 const SOLUTIONS_MAX: usize = 3;
 
 struct Planner<'a> {
@@ -93,7 +93,7 @@ pub fn plan(
         refused: BTreeMap::new(),
     };
     for _ in 0..SOLUTIONS_MAX {
-        if planner.solve() == 0 {
+        if planner.solve() == 0 || !planner.moves.is_empty() {
             break;
         }
     }
@@ -164,10 +164,15 @@ impl Planner<'_> {
             }
         }
         self.delete_together(single, &receivers, &mut left);
-        // Nodes whose price is above the sum of their terms, but which the rounded solution keeps.
-        left.extend(removable.into_iter().map(|number| (vec![number], true)));
         for (sources, is_launching) in left {
             self.retry(&sources, is_launching);
+        }
+        // Nodes whose price is above the sum of their terms, but which the rounded solution keeps. If there are commands,
+        // they are left to the next plan, which may remove them together with others.
+        for number in removable {
+            if self.moves.is_empty() {
+                self.retry(&[number], true);
+            }
         }
         self.refused.len() - refused
     }

@@ -94,7 +94,12 @@ impl Simulator<'_> {
             return all;
         };
         let is_zonal = instance.is_zonal;
-        let parts = solve(instance, request.effort, !is_zonal);
+        let class_of_ledger = instance.class_of_ledger.clone();
+        let parts: Vec<Part> = in_parts(instance, |part| {
+            let solution = columns::solve(part, request.effort.saturating_mul(WORK_PER_EFFORT));
+            let placement = rounding::round(part, &solution, !is_zonal);
+            (solution, placement)
+        });
         for part in &parts {
             all.work += part.solution.work + part.placement.work;
             for (place, free) in part.instance.places.iter().zip(&part.solution.free_values) {
@@ -113,14 +118,9 @@ impl Simulator<'_> {
             all.removals = parts.iter().flat_map(Part::removals).collect();
             return all;
         }
-        // The zones of the pods depend on which nodes are removed. So zones are assigned now, and the program is solved
-        // again for the nodes that it removed.
-        let mut removed: BTreeSet<usize> = BTreeSet::new();
-        for part in &parts {
-            let of_part = part.instance.places.iter().zip(&part.placement.is_removed);
-            removed
-                .extend(of_part.filter(|(_, is_removed)| **is_removed).filter_map(|(one, _)| one.candidate));
-        }
+        // The zones of the pods depend on which nodes are removed. So zones are assigned now, and the pods of these nodes
+        // are placed again, with one class for each zone.
+        let removed: BTreeSet<usize> = parts.iter().flat_map(Part::removed).collect();
         let removed: Vec<usize> = removed.into_iter().collect();
         let candidates: Vec<RemovalCandidate> = removed.iter().map(|one| request.candidates[*one]).collect();
         let zoned = RemovalRequest { candidates: &candidates, ..*request };
@@ -128,8 +128,13 @@ impl Simulator<'_> {
         let zone_of = zones::assign(&ledger, self, &pods, request.onto);
         let mut ledger = instance::ledger(self, &zoned);
         let Some(instance) = instance::extract(self, &mut ledger, &zoned, &zone_of) else { return all };
-        for part in solve(instance, request.effort, true) {
-            all.work += part.solution.work + part.placement.work;
+        let without_zones = WithoutZones::new(&parts, &class_of_ledger);
+        for part in in_parts(instance, |part| {
+            let solution = without_zones.solution(part);
+            let placement = rounding::round(part, &solution, true);
+            (solution, placement)
+        }) {
+            all.work += part.placement.work;
             all.removals.extend(part.removals().into_iter().map(|mut removal| {
                 removal.candidates.iter_mut().for_each(|one| *one = removed[*one]);
                 removal
@@ -150,14 +155,69 @@ impl Part {
     fn removals(&self) -> Vec<Removal> {
         groups::removals(&self.instance, &self.placement, &self.solution.duals)
     }
+
+    /// The candidates that are removed.
+    fn removed(&self) -> impl Iterator<Item = usize> {
+        let places = self.instance.places.iter().zip(&self.placement.is_removed);
+        places.filter(|(_, is_removed)| **is_removed).filter_map(|(place, _)| place.candidate)
+    }
 }
 
-fn solve(instance: instance::Instance, effort: u64, is_final: bool) -> Vec<Part> {
-    let work_max = effort.saturating_mul(WORK_PER_EFFORT);
-    let solve_part = |instance: instance::Instance| {
-        let solution = columns::solve(&instance, work_max);
-        let placement = rounding::round(&instance, &solution, is_final);
+fn in_parts(
+    instance: instance::Instance,
+    solve: impl Fn(&instance::Instance) -> (columns::Solution, rounding::Placement) + Sync,
+) -> Vec<Part> {
+    let solved = |instance: instance::Instance| {
+        let (solution, placement) = solve(&instance);
         Part { instance, solution, placement }
     };
-    instance.parts().into_par_iter().map(solve_part).collect()
+    instance.parts().into_par_iter().map(solved).collect()
+}
+
+/// The solution without zonal constraints, from which the solution for classes of one zone each is derived.
+struct WithoutZones<'a> {
+    /// The class by class in the ledger.
+    class_of_ledger: &'a BTreeMap<usize, u32>,
+    /// By class.
+    duals: BTreeMap<u32, f64>,
+    /// By node: pods of removed nodes that it receives, by class.
+    taken: BTreeMap<usize, BTreeMap<u32, u32>>,
+}
+
+impl<'a> WithoutZones<'a> {
+    fn new(parts: &[Part], class_of_ledger: &'a BTreeMap<usize, u32>) -> Self {
+        let (mut duals, mut taken): (_, BTreeMap<usize, BTreeMap<u32, u32>>) =
+            (BTreeMap::new(), BTreeMap::new());
+        for part in parts {
+            let class = |of_part: usize| class_of_ledger[&part.instance.classes[of_part].of_ledger];
+            duals.extend(
+                part.solution.duals.iter().enumerate().map(|(of_part, dual)| (class(of_part), *dual)),
+            );
+            for (place, content) in part.instance.places.iter().zip(&part.placement.taken) {
+                let of_node = taken.entry(place.node).or_default();
+                of_node.extend(content.iter().map(|(of_part, count)| (class(*of_part as usize), *count)));
+            }
+        }
+        Self { class_of_ledger, duals, taken }
+    }
+
+    /// All candidates are removed, and the other nodes receive the same pods, as far as their zones allow.
+    fn solution(&self, instance: &instance::Instance) -> columns::Solution {
+        let classes: Vec<u32> =
+            instance.classes.iter().map(|class| self.class_of_ledger[&class.of_ledger]).collect();
+        let filling = |(number, place): (usize, &instance::Place)| {
+            let taken = self.taken.get(&place.node).filter(|_| !place.is_candidate())?;
+            let count =
+                |class: usize| taken.get(&classes[class]).copied().unwrap_or(0).min(place.limits[class]);
+            let counts = (0..classes.len()).map(|class| (class as u32, count(class)));
+            let content: Vec<(u32, u32)> = counts.filter(|(_, count)| *count > 0).collect();
+            (!content.is_empty()).then_some((1.0, number, content))
+        };
+        columns::Solution {
+            duals: classes.iter().map(|class| self.duals.get(class).copied().unwrap_or(0.0)).collect(),
+            stays: instance.places.iter().map(|place| f64::from(u8::from(!place.is_candidate()))).collect(),
+            fillings: instance.places.iter().enumerate().filter_map(filling).collect(),
+            ..columns::Solution::default()
+        }
+    }
 }

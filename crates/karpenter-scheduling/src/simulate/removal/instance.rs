@@ -29,6 +29,8 @@ pub(super) struct Class {
     pub(super) cap: u32,
     /// Index of the pods' requirements on a new node; [`Kind`] lists those that it meets.
     demand: usize,
+    /// One of its classes in the ledger.
+    pub(super) of_ledger: usize,
 }
 
 /// An existing node that takes pods, or may be removed, or both.
@@ -68,6 +70,8 @@ pub(super) struct Instance {
     pub(super) demand: Vec<u32>,
     /// The member that a pod belongs to. Classes whose pods are limited per node have a member for each workload.
     pub(super) member_of: Arc<BTreeMap<BoundAt, u32>>,
+    /// The class by class in the ledger, before the instance was split.
+    pub(super) class_of_ledger: Arc<BTreeMap<usize, u32>>,
     /// Some pods are constrained by zone.
     pub(super) is_zonal: bool,
 }
@@ -153,6 +157,7 @@ impl Instance {
             kinds,
             demand: classes.iter().map(|class| self.demand[*class]).collect(),
             member_of: Arc::clone(&self.member_of),
+            class_of_ledger: Arc::clone(&self.class_of_ledger),
             is_zonal: self.is_zonal,
         }
     }
@@ -238,7 +243,8 @@ pub(super) fn extract(
                     let (key, cap) = class_key(ledger, own, &everywhere, &mut demands);
                     let is_limited = key.relation == Relation::Limited;
                     let class = *known.entry(key).or_insert_with_key(|key| {
-                        let class = Class { requests: vector(&key.requests), cap: 0, demand: key.demand };
+                        let class =
+                            Class { requests: vector(&key.requests), cap: 0, demand: key.demand, of_ledger };
                         instance.classes.push(class);
                         members_of.push(Vec::new());
                         instance.classes.len() as u32 - 1
@@ -262,6 +268,8 @@ pub(super) fn extract(
         class.cap = sum_of(members_of, |member| members[member].cap.min(members[member].pods));
     }
     instance.member_of = Arc::new(member_of);
+    let by_class = class_of_ledger.iter().map(|((of_ledger, _), (class, _))| (*of_ledger, *class));
+    instance.class_of_ledger = Arc::new(by_class.collect());
     let kinds = kinds(ledger, &everywhere, &demands.list, true);
     instance.kinds = kinds
         .into_iter()
