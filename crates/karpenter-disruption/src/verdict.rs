@@ -160,7 +160,7 @@ pub enum Verdict {
     },
     /// Another command has priority in this evaluation.
     NotNow,
-    /// Its price is below the sum of what its pods would cost elsewhere, what its free capacity is worth for pods of other
+    /// Its price is at most the sum of what its pods would cost elsewhere, what its free capacity is worth for pods of other
     /// nodes, and the price of moving its pods.
     Stays {
         price_per_hour: f64,

@@ -1,8 +1,8 @@
 //! Checks that the moves of a plan do not depend on each other: any subset can be executed, in any order.
 //!
-//! Moves do not share nodes or free capacity. They affect each other only through constraints that count pods on
-//! several nodes (topology spreads, affinities by zone or another label), limits of NodePools, and reservations.
-//! Budgets may drop or delay some of the moves. Therefore a move must not change a distribution of pods that another
+//! Moves do not share nodes or free capacity, and the simulator counts limits of NodePools and reservations. Moves affect
+//! each other only through constraints that count pods on several nodes (topology spreads, affinities by zone or another
+//! label). Budgets may drop or delay some of the moves. Therefore a move must not change a distribution of pods that another
 //! move depends on, unless the spread holds for any subset of the moves (`tally`).
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -8,8 +8,8 @@
 //!             the pods placed on a node fit its free capacity
 //! ```
 //!
-//! The program is solved by column generation and rounded to whole nodes. Constraints over zones are decided
-//! in between ([`zones`]). The caller simulates a removal before it executes it.
+//! The program is solved by column generation and rounded to whole nodes. If pods are constrained by zone, zones are
+//! assigned after that ([`zones`]). The caller simulates a removal before it executes it.
 
 mod columns;
 mod groups;
