@@ -28,7 +28,7 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             planner: problem::Options::default(),
-            saving_ratio: 0.05,
+            saving_ratio: 0.08,
             batch_idle: Duration::from_secs(1),
             batch_max: Duration::from_secs(10),
             scheduler_config: Arc::default(),

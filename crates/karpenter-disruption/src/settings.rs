@@ -34,7 +34,7 @@ impl Default for Settings {
             terminate_first_drift: false,
             terminate_first_repair: false,
             effort: karpenter_model::problem::EFFORT_DEFAULT,
-            saving_ratio: 0.05,
+            saving_ratio: 0.08,
         }
     }
 }

@@ -251,7 +251,7 @@ pub(crate) struct PlanArguments {
     pub(crate) spot_to_spot: bool,
 
     /// Share of the lowest price of a NodePool's pods that moving all of them has to save, unless its annotation says otherwise
-    #[arg(long, value_name = "RATIO", default_value = "0.05", requires = "consolidate", value_parser = parse_ratio)]
+    #[arg(long, value_name = "RATIO", default_value = "0.08", requires = "consolidate", value_parser = parse_ratio)]
     pub(crate) consolidation_saving_ratio: f64,
 }
 
@@ -466,7 +466,7 @@ fn parse_dollars(text: &str) -> Result<f64, String> {
 
 fn parse_ratio(text: &str) -> Result<f64, String> {
     let ratio = text.parse::<f64>().ok().filter(|ratio| ratio.is_finite() && *ratio >= 0.0);
-    ratio.ok_or_else(|| "valid: a number from 0, such as 0.05".to_owned())
+    ratio.ok_or_else(|| "valid: a number from 0, such as 0.08".to_owned())
 }
 
 fn parse_cpu_millis(text: &str) -> Result<i64, String> {

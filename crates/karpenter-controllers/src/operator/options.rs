@@ -198,7 +198,7 @@ pub struct Options {
     pub node_count_tolerance: NodeCountTolerance,
 
     /// Share of the lowest price of a NodePool's pods that moving all of them has to save (consolidation in cost mode)
-    #[arg(long, env, default_value = "0.05", value_name = "RATIO", value_parser = ratio, hide_env_values = true)]
+    #[arg(long, env, default_value = "0.08", value_name = "RATIO", value_parser = ratio, hide_env_values = true)]
     pub consolidation_saving_ratio: f64,
 
     /// Do not write status.nominatedNodeName of pods
@@ -288,7 +288,7 @@ impl Default for Options {
             planner_mode: PlannerMode::Cost,
             hostname_spread_share: SpreadShare::default(),
             node_count_tolerance: NodeCountTolerance::default(),
-            consolidation_saving_ratio: 0.05,
+            consolidation_saving_ratio: 0.08,
             disable_pod_nomination: false,
             enable_decision_journal: false,
             offering_metrics: false,
