@@ -64,6 +64,7 @@ is true in a template: {{ if include "karpenter.isOn" value }}
 {{- include "karpenter.variable" (list $ "PLANNER_MODE" $settings.plannerMode) }}
 {{- include "karpenter.variable" (list $ "HOSTNAME_SPREAD_SHARE" $settings.hostnameSpreadShare) }}
 {{- include "karpenter.variable" (list $ "NODE_COUNT_TOLERANCE" $settings.nodeCountTolerance) }}
+{{- include "karpenter.variable" (list $ "CONSOLIDATION_SAVING_RATIO" $settings.consolidationSavingRatio) }}
 {{- include "karpenter.variable" (list $ "DISABLE_POD_NOMINATION" $settings.disablePodNomination) }}
 {{- include "karpenter.variable" (list $ "ENABLE_DECISION_JOURNAL" $settings.enableDecisionJournal) }}
 {{- include "karpenter.variable" (list $ "ENABLE_PROFILING" $settings.enableProfiling) }}

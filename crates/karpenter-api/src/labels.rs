@@ -71,6 +71,8 @@ pub const ANNOTATION_POD_DELETION_COST: &str = "controller.kubernetes.io/pod-del
 // docs/knobs.md.
 /// The percentage of a hard hostname spread's pods that one node of the NodePool may hold.
 pub const ANNOTATION_HOSTNAME_SPREAD_SHARE: &str = "karpenter.sh/hostname-spread-share";
+/// Share of the price of the NodePool that moving all its pods has to save.
+pub const ANNOTATION_CONSOLIDATION_SAVING_RATIO: &str = "karpenter.sh/consolidation-saving-ratio";
 /// The minimum saving of a consolidation command, in percent of the price of its candidates.
 pub const ANNOTATION_CONSOLIDATION_MIN_SAVING_PERCENT: &str = "karpenter.sh/consolidation-min-saving-percent";
 /// The minimum saving of a consolidation command, in dollars per hour.

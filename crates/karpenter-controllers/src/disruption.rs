@@ -227,5 +227,6 @@ fn rules(settings: &Settings, gates: &FeatureGates) -> Rules {
         terminate_first_drift: gates.terminate_first_drift,
         terminate_first_repair: gates.terminate_first_repair,
         effort: planner.effort,
+        saving_ratio: settings.saving_ratio,
     }
 }

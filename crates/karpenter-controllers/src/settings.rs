@@ -16,6 +16,8 @@ const NOMINATION_TTL_MIN: Duration = Duration::from_secs(10);
 pub struct Settings {
     /// Options of the planner, for provisioning and for the simulations of disruption.
     pub planner: problem::Options,
+    /// The share of the lowest price of a NodePool's pods that moving all of them has to save; NodePools may override it.
+    pub saving_ratio: f64,
     /// A batch closes if no pod was added for this long.
     pub batch_idle: Duration,
     /// A batch closes at the latest after this long.
@@ -30,6 +32,7 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             planner: problem::Options::default(),
+            saving_ratio: 0.08,
             batch_idle: Duration::from_secs(1),
             batch_max: Duration::from_secs(10),
             scheduler_config: Arc::default(),

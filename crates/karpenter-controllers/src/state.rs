@@ -151,11 +151,6 @@ impl ClusterState {
         self.inner().moves.keep_for(cool_down_secs);
     }
 
-    /// Records that a command with a low saving per disruption started.
-    pub fn record_low_yield_move(&self, now: Timestamp) {
-        self.inner().moves.record_low_yield_move(now);
-    }
-
     pub fn move_history(&self) -> MoveHistory {
         self.inner().moves.clone()
     }

@@ -11,14 +11,11 @@ use karpenter_model::plan::{Plan, PlannedNode};
 use karpenter_model::problem::{BoundPod, Mobility, Node, Problem};
 use karpenter_model::resources::NODES;
 
-use crate::cluster::{Cluster, LowYieldWindow, NodePod, NodePoolView, Reason, StateNode};
+use crate::cluster::{Cluster, NodePod, NodePoolView, Reason, StateNode};
 use crate::command::{Command, Destination};
 
 /// The time from the start of commands to the next evaluation.
 const CARRIED_OUT_SECS: i64 = 30;
-
-/// A low-yield command after a longer pause begins a new low-yield period.
-const THOROUGH_PAUSE_SECS: i64 = 300;
 
 /// The nodes of a plan for a cluster without nodes, with all pods bound. NodePools have no budgets.
 pub fn cluster_of_plan(problem: &Problem, plan: &Plan) -> Cluster {
@@ -78,11 +75,6 @@ pub fn after(cluster: &Cluster, commands: &[Command]) -> Cluster {
     let mut next = cluster.clone();
     next.revision += 1;
     next.now_secs += CARRIED_OUT_SECS;
-    if commands.iter().any(|command| command.is_low_yield) {
-        let went_on = cluster.low_yield.filter(|one| cluster.now_secs - one.last_secs < THOROUGH_PAUSE_SECS);
-        let began_secs = went_on.map_or(cluster.now_secs, |low_yield| low_yield.began_secs);
-        next.low_yield = Some(LowYieldWindow { began_secs, last_secs: cluster.now_secs });
-    }
     let mut state_node_of: BTreeMap<usize, usize> = BTreeMap::new();
     for (index, state_node) in next.state_nodes.iter().enumerate() {
         if let Some(at) = state_node.at {

@@ -38,16 +38,6 @@ pub struct Cluster {
     /// Set while pods are leaving their nodes (pod churn): no command of `Rebalance` is planned before this time,
     /// because it would be outdated before it starts. Rounded up to whole seconds.
     pub churn_ends_at_secs: Option<i64>,
-    /// The last period in which pods were moved for a low saving per disruption.
-    pub low_yield: Option<LowYieldWindow>,
-}
-
-/// A period in which commands with a low saving per disruption were started.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct LowYieldWindow {
-    pub began_secs: i64,
-    /// Start of the last such command.
-    pub last_secs: i64,
 }
 
 impl Cluster {
@@ -265,6 +255,8 @@ pub struct LegacyRules {
 /// Settings of a NodePool beyond upstream's API, from annotations.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PoolPolicy {
+    /// The share of the lowest price of the pool's pods that moving all of them has to save; `None`: as in the settings.
+    pub saving_ratio: Option<f64>,
     /// The smallest saving of a command: as a share of the price of its candidates, and in dollars per hour.
     pub min_saving_ratio: f64,
     pub min_saving_per_hour: f64,
@@ -285,6 +277,7 @@ pub struct PoolPolicy {
 impl Default for PoolPolicy {
     fn default() -> Self {
         Self {
+            saving_ratio: None,
             min_saving_ratio: 0.0,
             min_saving_per_hour: 0.0,
             cool_down_secs: 0,

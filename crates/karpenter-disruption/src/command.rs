@@ -142,10 +142,10 @@ pub struct Command {
     pub moves: Vec<(BoundAt, Destination)>,
     pub price_before_per_hour: f64,
     pub price_after_per_hour: f64,
+    /// What the moves of the pods are priced at. The method Rebalance requires a higher saving.
+    pub disruption_price_per_hour: f64,
     /// Termination grace period that the command sets (repair).
     pub termination_grace_period_secs: Option<i64>,
-    /// Whether its saving per disruption is low: such commands are started for a limited period only.
-    pub is_low_yield: bool,
 }
 
 impl Command {

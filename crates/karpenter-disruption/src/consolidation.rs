@@ -106,11 +106,11 @@ pub(crate) fn consolidate(
         candidates: candidates.to_vec(),
         price_before_per_hour: price_now,
         price_after_per_hour: total_per_hour(replacements.iter().map(|node| node.price_per_hour)),
+        disruption_price_per_hour: 0.0,
         replacements,
         static_pool: None,
         moves,
         termination_grace_period_secs: None,
-        is_low_yield: false,
     };
     check_saving(context.cluster, &command)?;
     Ok(command)

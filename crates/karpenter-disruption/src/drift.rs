@@ -173,7 +173,7 @@ pub(crate) fn command(
         moves,
         price_before_per_hour: candidate.price_per_hour,
         price_after_per_hour,
+        disruption_price_per_hour: 0.0,
         termination_grace_period_secs: None,
-        is_low_yield: false,
     })
 }

@@ -125,11 +125,11 @@ pub(crate) fn command(candidates: Vec<Candidate>) -> Command {
         decision: Decision::Delete,
         price_before_per_hour: total_per_hour(candidates.iter().map(|candidate| candidate.price_per_hour)),
         price_after_per_hour: 0.0,
+        disruption_price_per_hour: 0.0,
         candidates,
         replacements: Vec::new(),
         static_pool: None,
         moves: Vec::new(),
         termination_grace_period_secs: None,
-        is_low_yield: false,
     }
 }

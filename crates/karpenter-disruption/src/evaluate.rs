@@ -216,7 +216,7 @@ pub fn explain_nodes(
     request: &VerdictRequest,
 ) -> Arc<str> {
     let is_unexplained =
-        |one: &&NodeVerdict| one.verdict == Verdict::Fine && one.method == Some(Method::Rebalance);
+        |one: &&NodeVerdict| one.verdict.is_unexplained() && one.method == Some(Method::Rebalance);
     let fine: Vec<&NodeVerdict> = evaluation.verdicts.iter().filter(is_unexplained).collect();
     let is_wanted = |one: &&&NodeVerdict| {
         let node = cluster.state_nodes.get(one.state_node).and_then(|state_node| state_node.node.as_deref());

@@ -67,11 +67,11 @@ fn command(context: &EvaluationContext<'_>, candidate: Candidate) -> Command {
         decision: if is_replaced { Decision::Replace } else { Decision::Delete },
         price_before_per_hour: candidate.price_per_hour,
         price_after_per_hour: placement.price_per_hour(),
+        disruption_price_per_hour: 0.0,
         candidates: vec![candidate],
         replacements: placement.replacements,
         static_pool: None,
         moves: placement.moves,
         termination_grace_period_secs: None,
-        is_low_yield: false,
     }
 }

@@ -14,6 +14,7 @@ pub mod cluster;
 pub mod command;
 mod consolidation;
 mod context;
+mod disruption_price;
 mod drift;
 mod emptiness;
 pub mod evaluate;

@@ -23,7 +23,7 @@ use crate::verdict::Verdict;
 
 pub(crate) fn find(context: &EvaluationContext<'_>, candidates: Vec<Candidate>) -> MethodResult {
     let left = left(context.cluster, Reason::Underutilized);
-    // With `plan_beyond_budgets`, the limit is what budgets allow without nodes in disruption.
+    // With `plan_beyond_budgets`, nodes that are already being disrupted do not reduce what budgets allow.
     let plannable = if context.cluster.plan_beyond_budgets {
         allowed(context.cluster, Reason::Underutilized)
     } else {
@@ -84,8 +84,8 @@ pub(crate) fn replan(
         moves,
         price_before_per_hour: price_of(candidates),
         price_after_per_hour,
+        disruption_price_per_hour: 0.0,
         termination_grace_period_secs: None,
-        is_low_yield: false,
     };
     restrict_to_cheaper_options(context, &mut command)?;
     check_saving(context.cluster, &command)?;
@@ -93,7 +93,7 @@ pub(crate) fn replan(
 }
 
 /// Removes instance type options whose launch could make the command more expensive than its candidates.
-fn restrict_to_cheaper_options(
+pub(crate) fn restrict_to_cheaper_options(
     context: &EvaluationContext<'_>,
     command: &mut Command,
 ) -> Result<(), Verdict> {
@@ -135,8 +135,7 @@ fn restrict_to_cheaper_options(
             let is_other = |option: &usize| {
                 catalog.get(*option).is_some_and(|instance_type| Some(&instance_type.name) != going.as_ref())
             };
-            // If a node is replaced by one of the same instance type, the capacity type must differ, or nothing is
-            // saved.
+            // A replacement of the same instance type is cheaper only with another capacity type.
             if is_spot_to_spot || !is_all_spot && !is_cheaper_kind(context, &command.candidates, node) {
                 node.instance_type_options.retain(is_other);
                 needed_for_min_values(problem, node).map_err(too_few)?;

@@ -11,7 +11,7 @@ pub enum Mode {
     Compat,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
     pub mode: Mode,
     /// Feature gate `SpotToSpotConsolidation`.
@@ -22,6 +22,8 @@ pub struct Settings {
     pub terminate_first_repair: bool,
     /// The number of work units of a search; the same number gives the same commands on every machine.
     pub effort: u64,
+    /// The share of the lowest price of a NodePool's pods that moving all of them has to save.
+    pub saving_ratio: f64,
 }
 
 impl Default for Settings {
@@ -32,6 +34,7 @@ impl Default for Settings {
             terminate_first_drift: false,
             terminate_first_repair: false,
             effort: karpenter_model::problem::EFFORT_DEFAULT,
+            saving_ratio: 0.08,
         }
     }
 }

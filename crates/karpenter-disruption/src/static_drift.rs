@@ -143,8 +143,8 @@ pub(crate) fn command(method: Method, candidate: Candidate, decision: Decision) 
         price_before_per_hour: price,
         // The replacement is assumed to have the same price.
         price_after_per_hour: price,
+        disruption_price_per_hour: 0.0,
         termination_grace_period_secs: None,
-        is_low_yield: false,
     }
 }
 

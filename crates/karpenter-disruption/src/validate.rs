@@ -15,13 +15,10 @@ use crate::command::{Candidate, Command, Method};
 use crate::context::EvaluationContext;
 use crate::pod_budgets::{JointEvictions, PodBudgetUse};
 use crate::pool_policy::MoveAllowance;
-use crate::rebalance::accept::{launched_again, pays_for_launches};
+use crate::rebalance::rules::launched_again;
 use crate::settings::{Mode, Settings};
 use crate::verdict::{UnschedulablePod, Verdict};
 use crate::{emptiness, evaluate, multi_node, rebalance_commands, single_node};
-
-/// The share of the original saving that has to remain.
-const SAVING_KEPT: f64 = 0.5;
 
 /// Why a proposed command is dropped.
 #[derive(Debug, Clone, PartialEq)]
@@ -99,7 +96,7 @@ impl fmt::Display for Rejection {
 ///
 /// Nodes that are no longer empty are removed from a command of Emptiness; other commands need all of their candidates.
 /// Replacements are planned again: in mode Compat they have to be as many as before, of the proposed instance types; in
-/// mode Cost the command has to save at least half of the original saving.
+/// mode Cost the command has to save more than its moves are priced at.
 ///
 /// For methods without validation only the indexes are updated.
 pub fn revalidate(command: &Command, cluster: &Cluster, settings: &Settings) -> Result<Command, Rejection> {
@@ -237,8 +234,7 @@ fn rebalanced(
     mode: EngineMode,
 ) -> Result<Command, Rejection> {
     let fresh = rebalance_commands::replan(context, context.simulator(), candidates, mode);
-    let mut fresh = fresh.map_err(|verdict| rejection(verdict, context))?;
-    fresh.is_low_yield = command.is_low_yield;
+    let fresh = fresh.map_err(|verdict| rejection(verdict, context))?;
     let is_single = |candidate: &Candidate| !context.pool(candidate).pool_policy.is_many_to_many_enabled;
     let launches_max = match (command.replacements.len(), candidates.iter().any(is_single)) {
         (0, _) => 0,
@@ -248,12 +244,15 @@ fn rebalanced(
     if fresh.replacements.len() > launches_max {
         return Err(Rejection::NewResults);
     }
-    let is_enough = fresh.saving_per_hour() >= SAVING_KEPT * command.saving_per_hour();
+    let is_enough =
+        fresh.replacements.is_empty() || fresh.saving_per_hour() > command.disruption_price_per_hour;
     let going: Vec<&Candidate> = candidates.iter().collect();
     let is_other = fresh.replacements.is_empty()
         || launched_again(context.cluster, &going, &fresh.replacements).len() < candidates.len();
-    let is_good = is_enough && is_other && pays_for_launches(&fresh);
-    if is_good { Ok(fresh) } else { Err(Rejection::NotCheaper) }
+    if !is_enough || !is_other {
+        return Err(Rejection::NotCheaper);
+    }
+    Ok(Command { disruption_price_per_hour: command.disruption_price_per_hour, ..fresh })
 }
 
 fn rejection(verdict: Verdict, context: &EvaluationContext<'_>) -> Rejection {

@@ -160,6 +160,15 @@ pub enum Verdict {
     },
     /// Another command has priority in this evaluation.
     NotNow,
+    /// Its price is at most the sum of what its pods would cost elsewhere, what its free capacity is worth for pods of other
+    /// nodes, and the price of moving its pods.
+    Stays {
+        price_per_hour: f64,
+        pods_elsewhere_per_hour: f64,
+        free_capacity_per_hour: f64,
+        pods: usize,
+        disruption_price_per_hour: f64,
+    },
     /// No command was found for the node.
     Fine,
 }
@@ -173,6 +182,11 @@ pub enum EventKind {
 }
 
 impl Verdict {
+    /// Whether the node stays only because of the objective, not because of a rule or setting.
+    pub fn is_unexplained(&self) -> bool {
+        matches!(self, Self::Fine | Self::Stays { .. })
+    }
+
     /// Upstream's event for the verdict on consolidation.
     pub fn event(&self) -> Option<EventKind> {
         match self {
@@ -206,6 +220,7 @@ impl Verdict {
             | Self::BudgetExhausted { .. }
             | Self::StaticScalingDown
             | Self::NotNow
+            | Self::Stays { .. }
             | Self::Fine => None,
         }
     }
@@ -303,6 +318,16 @@ impl fmt::Display for Verdict {
                 write!(f, "launches of NodePool \"{pool}\" failed repeatedly and cannot stage a replacement")
             }
             Self::NotNow => f.write_str("Another command has priority"),
+            Self::Stays {
+                price_per_hour,
+                pods_elsewhere_per_hour,
+                free_capacity_per_hour,
+                pods,
+                disruption_price_per_hour,
+            } => write!(
+                f,
+                "Costs {price_per_hour:.4} $/h; its pods would cost {pods_elsewhere_per_hour:.4} elsewhere, its free capacity is worth {free_capacity_per_hour:.4}, moving {pods} pods is priced at {disruption_price_per_hour:.4}: stays"
+            ),
             Self::Fine => f.write_str("No command was found"),
         }
     }

@@ -12,6 +12,7 @@ use karpenter_disruption::command::{Command, Destination};
 use karpenter_disruption::rebalance::{self, Rebalancing};
 use karpenter_disruption::settings::Settings;
 use karpenter_disruption::validate::revalidate;
+use karpenter_disruption::verdict::Verdict;
 use karpenter_model::plan::{ExistingPlacement, Place, Plan, PodRun};
 use karpenter_model::problem::{PodGroup, PodNames, Problem};
 use karpenter_model::resources::{CPU, NODES};
@@ -195,17 +196,74 @@ fn commands_of(plan: &Rebalancing) -> Vec<CommandMoves> {
 }
 
 #[test]
+fn verdict_of_each_node_that_stays_is_true() {
+    for seed in 1..5 {
+        let mut cluster = fragmented::fragmented(1_000, seed);
+        loop {
+            let plan = plan(&cluster);
+            let removed: BTreeSet<usize> =
+                plan.commands.iter().flat_map(|one| &one.candidates).map(|one| one.state_node).collect();
+            for (position, candidate) in fragmented::candidates(&cluster).iter().enumerate() {
+                let verdict = plan.refused.get(&position);
+                assert_eq!(verdict.is_some(), !removed.contains(&candidate.state_node));
+                match verdict {
+                    Some(Verdict::Stays {
+                        price_per_hour,
+                        pods_elsewhere_per_hour,
+                        free_capacity_per_hour,
+                        pods,
+                        disruption_price_per_hour,
+                    }) => {
+                        let terms =
+                            pods_elsewhere_per_hour + free_capacity_per_hour + disruption_price_per_hour;
+                        assert!(*price_per_hour <= terms + 1e-6, "seed {seed}: {verdict:?}");
+                        let node = cluster.state_nodes[candidate.state_node].at.expect("a node");
+                        assert_eq!(*pods, cluster.problem.nodes[node].pods.len());
+                    }
+                    // Another command moves pods to the node.
+                    Some(Verdict::NotNow) => assert!(!plan.commands.is_empty(), "seed {seed}"),
+                    Some(other) => panic!("seed {seed}: {other}"),
+                    None => {}
+                }
+            }
+            if plan.commands.is_empty() {
+                break;
+            }
+            cluster = apply::after(&cluster, &plan.commands);
+        }
+    }
+}
+
+#[test]
+fn moves_are_priced_equally_in_every_pass() {
+    let mut cluster = fragmented::fragmented(1_000, 2);
+    let mut prices: Vec<f64> = Vec::new();
+    loop {
+        let plan = plan(&cluster);
+        let with_moves = plan.commands.iter().filter(|command| command.pods_moved() > 0);
+        prices.extend(with_moves.map(|one| one.disruption_price_per_hour / one.pods_moved() as f64));
+        if plan.commands.is_empty() {
+            break;
+        }
+        cluster = apply::after(&cluster, &plan.commands);
+    }
+    assert!(prices.len() > 1 && prices[0] > 0.0);
+    assert!(prices.iter().all(|price| (price / prices[0] - 1.0).abs() < 0.01), "{prices:?}");
+}
+
+#[test]
 fn distant_pool_limits_do_not_change_result() {
-    // The first evaluation has only deletions; replacements follow in the next one.
-    let mut free = fragmented::fragmented(2_000, 2);
-    free = apply::after(&free, &plan(&free).commands);
+    let launching = |plan: &Rebalancing| plan.commands.iter().any(|one| !one.replacements.is_empty());
+    let mut clusters = (1..6).map(|seed| fragmented::fragmented(2_000, seed));
+    let free =
+        clusters.find(|cluster| launching(&plan(cluster))).expect("a cluster for which nodes are launched");
     let mut limited = free.clone();
     for pool in &mut limited.problem.pools {
         pool.limits.set(CPU, 1_000_000_000);
         pool.limits.set(NODES, 1_000_000);
     }
     let free = plan(&free);
-    assert!(free.commands.iter().filter(|command| !command.replacements.is_empty()).count() > 1);
+    assert!(launching(&free));
     assert_eq!(commands_of(&free), commands_of(&plan(&limited)));
 }
 

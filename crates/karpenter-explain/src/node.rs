@@ -241,6 +241,9 @@ fn summary(verdict: &Verdict, document: &NodeDocument, input: &ExplainInput) -> 
                 _ => "not consolidated, no cheaper placement of its pods exists".to_owned(),
             }
         }
+        Verdict::Stays { .. } => {
+            "not consolidated, it saves less than the price of moving its pods".to_owned()
+        }
         Verdict::NotNow => "not consolidated now, another command has priority".to_owned(),
         Verdict::DryRun { .. } => "not consolidated, its NodePool has the consolidation dry run".to_owned(),
         other => {

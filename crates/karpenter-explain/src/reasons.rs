@@ -190,6 +190,19 @@ fn verdict_params(verdict: &Verdict) -> Vec<(&'static str, Param)> {
             params.extend(cheapest);
             params
         }
+        Verdict::Stays {
+            price_per_hour,
+            pods_elsewhere_per_hour,
+            free_capacity_per_hour,
+            pods,
+            disruption_price_per_hour,
+        } => vec![
+            ("pricePerHour", (*price_per_hour).into()),
+            ("podsElsewherePerHour", (*pods_elsewhere_per_hour).into()),
+            ("freeCapacityPerHour", (*free_capacity_per_hour).into()),
+            ("pods", (*pods as u64).into()),
+            ("disruptionPricePerHour", (*disruption_price_per_hour).into()),
+        ],
         Verdict::HasBufferPods { node } => vec![("node", (&**node).into())],
         Verdict::Chosen { .. }
         | Verdict::DryRun { .. }

@@ -34,6 +34,7 @@ pub fn verdict_name(verdict: &Verdict) -> &'static str {
         Verdict::StaticReservationsFull => "StaticReservationsFull",
         Verdict::LaunchesFail { .. } => "LaunchesFail",
         Verdict::NotNow => "NotNow",
+        Verdict::Stays { .. } => "Stays",
         Verdict::Fine => "Fine",
     }
 }

@@ -47,8 +47,8 @@ use crate::ledger::{Claim, Ledger, Prepared};
 use crate::reservations;
 use crate::sequence;
 use crate::topology::Kind as GroupKind;
-use items::Demands;
-pub(crate) use items::pins;
+pub(crate) use items::Demands;
+pub(crate) use items::{Demand, kinds, pins, vector};
 use knapsack::Scratch;
 use merged::MergedRelaxation;
 use relaxation::{Effort, Hint, Relaxation};
@@ -78,9 +78,6 @@ const MERGED_EFFORT_FACTOR: u64 = 2;
 const PROOF_EFFORT_FACTOR: u64 = 10;
 /// The maximum number of attempts to prove the lower bound of one relaxation.
 const PROOFS_MAX: usize = 60;
-/// The effort that [`estimate`] spends on its relaxation.
-const ESTIMATE_EFFORT: Effort =
-    Effort { rounds: 400, search_nodes: 2_500, rows_max: 600, work_max: 6_000_000, box_work: 0, proofs: 0 };
 
 /// Limits at the default effort for column generation, which solves the linear program with few columns (sets of pods
 /// for one node) and adds those that lower the cost: rounds, search nodes per instance type, work units.
@@ -242,14 +239,8 @@ pub(crate) fn dual_prices(problem: &Problem, fleet: &Problem, effort: u64) -> (f
     (bound, prices)
 }
 
-/// An estimate of the lowest price of new nodes for all pending pods. The estimate is at least the lower bound, but it
-/// is not proved to be a lower bound.
-pub(crate) fn estimate(problem: &Problem, fleet: &Problem) -> Option<f64> {
-    bound::estimate(&mut Ledger::new(problem), fleet, ESTIMATE_EFFORT, &mut Scratch::default())
-}
-
-/// Whether the relaxation used for repacking has constraints that a valid fleet may violate (for example, it ignores
-/// existing nodes). If so, the lower bound needs a second relaxation without these constraints.
+/// Whether the relaxation of the repacking has constraints that not every valid fleet satisfies, so that the lower
+/// bound needs a relaxation of its own.
 fn needs_own_bound(ledger: &Ledger) -> bool {
     let options = &ledger.options;
     !ledger.nodes.is_empty()

@@ -27,8 +27,10 @@ use karpenter_model::resources::ResourceList;
 mod dual_prices;
 mod planned;
 mod pod_index;
+mod removal;
 
-pub use dual_prices::{DualPrices, dual_prices, estimated_optimum_per_hour};
+pub use dual_prices::{DualPrices, dual_prices};
+pub use removal::{Launch, Removal, RemovalCandidate, RemovalRequest, Removals, Terms};
 
 use crate::cost::{self, Bound};
 use crate::ledger::{Arrival, Ledger, free_capacity_of};
@@ -160,15 +162,31 @@ impl<'a> Simulator<'a> {
     ///
     /// In the plan, only moved pods that are unschedulable have reasons, and the lower bound is 0.
     pub fn simulate(&self, request: &SimulationRequest<'_>) -> Outcome {
-        self.run(request, None)
+        self.run(request, None, None)
     }
 
     /// Like [`Simulator::simulate`], but pods move only to new nodes and to the existing nodes in `onto`.
     pub fn simulate_onto(&self, request: &SimulationRequest<'_>, onto: &[usize]) -> Outcome {
-        self.run(request, Some(onto))
+        self.run(request, Some(onto), None)
     }
 
-    fn run(&self, request: &SimulationRequest<'_>, onto: Option<&[usize]>) -> Outcome {
+    /// As [`Simulator::simulate_onto`], but the given pods go to the given nodes if these accept them, and all others
+    /// go to new nodes.
+    pub fn simulate_targets(
+        &self,
+        request: &SimulationRequest<'_>,
+        onto: &[usize],
+        targets: &[(BoundAt, usize)],
+    ) -> Outcome {
+        self.run(request, Some(onto), Some(targets))
+    }
+
+    fn run(
+        &self,
+        request: &SimulationRequest<'_>,
+        onto: Option<&[usize]>,
+        targets: Option<&[(BoundAt, usize)]>,
+    ) -> Outcome {
         let removed_nodes = self.present(request.removed_nodes);
         let least = if request.moves_blocked_pods { Mobility::Blocked } else { Mobility::Moves };
         let moving = self.pod_index.moving(&removed_nodes, least);
@@ -192,6 +210,15 @@ impl<'a> Simulator<'a> {
             let positions = onto.iter().filter_map(|node| self.position_of.get(*node).copied());
             ledger.close_to_movers_except(positions)
         });
+        for (pod, node) in targets.into_iter().flatten() {
+            let class = self.pod_index.spec_at(*pod).map(|spec| self.pod_index.class_of(spec));
+            if let (Some(class), Some(node)) = (class, self.position_of.get(*node)) {
+                ledger.place_target(class, *node);
+            }
+        }
+        if targets.is_some() {
+            ledger.close_to_movers_except(std::iter::empty());
+        }
         let plan = cost::solve(&mut ledger, Bound::NotWanted);
         closed_before.into_iter().for_each(|closed| ledger.set_closed_to_movers(closed));
         ledger.end_simulation();

@@ -14,7 +14,8 @@ use karpenter_api::labels::{
     ANNOTATION_CONSOLIDATION_BALANCED_K, ANNOTATION_CONSOLIDATION_COOL_DOWN,
     ANNOTATION_CONSOLIDATION_DRY_RUN, ANNOTATION_CONSOLIDATION_M_TO_N, ANNOTATION_CONSOLIDATION_MANY_TO_MANY,
     ANNOTATION_CONSOLIDATION_MAX_MOVES_PER_HOUR, ANNOTATION_CONSOLIDATION_MIN_SAVING_PER_HOUR,
-    ANNOTATION_CONSOLIDATION_MIN_SAVING_PERCENT, ANNOTATION_HOSTNAME_SPREAD_SHARE,
+    ANNOTATION_CONSOLIDATION_MIN_SAVING_PERCENT, ANNOTATION_CONSOLIDATION_SAVING_RATIO,
+    ANNOTATION_HOSTNAME_SPREAD_SHARE,
 };
 use karpenter_api::types::NodePool;
 use karpenter_disruption::cluster::PoolPolicy;
@@ -27,7 +28,8 @@ const NANOS_PER_SECOND: i64 = 1_000_000_000;
 /// The wording is that of the verdict for the node, which states the number of moves.
 const EFFECT_NO_MOVES: &str = "until it is corrected, consolidation moves no pods (0 moves per hour)";
 const PREFIX: &str = "karpenter.sh/consolidation-";
-const KNOWN_ANNOTATIONS: [&str; 8] = [
+const KNOWN_ANNOTATIONS: [&str; 9] = [
+    ANNOTATION_CONSOLIDATION_SAVING_RATIO,
     ANNOTATION_CONSOLIDATION_MIN_SAVING_PERCENT,
     ANNOTATION_CONSOLIDATION_MIN_SAVING_PER_HOUR,
     ANNOTATION_CONSOLIDATION_COOL_DOWN,
@@ -92,6 +94,12 @@ pub fn controls(pool: &NodePool) -> (PoolPolicy, Vec<ControlError>) {
         "a number from 0 to 100, such as 5",
         EFFECT_NO_MOVES,
     );
+    let saving_ratio = reader.read(
+        ANNOTATION_CONSOLIDATION_SAVING_RATIO,
+        |text| number(text).filter(|ratio| *ratio >= 0.0),
+        "a number from 0, such as 0.05",
+        EFFECT_NO_MOVES,
+    );
     let min_saving_per_hour = reader.read(
         ANNOTATION_CONSOLIDATION_MIN_SAVING_PER_HOUR,
         |text| number(text).filter(|dollars| *dollars >= 0.0),
@@ -104,8 +112,9 @@ pub fn controls(pool: &NodePool) -> (PoolPolicy, Vec<ControlError>) {
         "a duration such as 30m or 2h",
         EFFECT_NO_MOVES,
     );
-    let has_unreadable_minimum =
-        min_saving_percent == Some(None) || min_saving_per_hour == Some(None) || cool_down_secs == Some(None);
+    let has_unreadable_minimum = [min_saving_percent, min_saving_per_hour, saving_ratio]
+        .contains(&Some(None))
+        || cool_down_secs == Some(None);
     let max_moves_per_hour = reader.read(
         ANNOTATION_CONSOLIDATION_MAX_MOVES_PER_HOUR,
         |text| text.parse::<u32>().ok(),
@@ -113,6 +122,7 @@ pub fn controls(pool: &NodePool) -> (PoolPolicy, Vec<ControlError>) {
         "consolidation moves no pods",
     );
     let controls = PoolPolicy {
+        saving_ratio: saving_ratio.flatten(),
         min_saving_ratio: min_saving_percent
             .flatten()
             .map_or(defaults.min_saving_ratio, |percent| percent / 100.0),
@@ -216,7 +226,7 @@ impl Reader<'_> {
     }
 }
 
-const KNOWN_ANNOTATIONS_TEXT: &str = "karpenter.sh/consolidation- followed by min-saving-percent, min-saving-per-hour, cool-down, balanced-k, max-moves-per-hour, many-to-many (or m-to-n) or dry-run";
+const KNOWN_ANNOTATIONS_TEXT: &str = "karpenter.sh/consolidation- followed by saving-ratio, min-saving-percent, min-saving-per-hour, cool-down, balanced-k, max-moves-per-hour, many-to-many (or m-to-n) or dry-run";
 
 fn number(text: &str) -> Option<f64> {
     text.parse::<f64>().ok().filter(|number| number.is_finite())

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use karpenter_api::types::NodePool;
-use karpenter_disruption::cluster::{Cluster, LowYieldWindow, ProposedCommand, Repair};
+use karpenter_disruption::cluster::{Cluster, ProposedCommand, Repair};
 
 pub use self::pools::PoolBudgetError;
 
@@ -52,8 +52,6 @@ pub struct DisruptionInput {
     pub unhealthy: BTreeSet<String>,
     /// Commands that await their validation.
     pub proposed_commands: Vec<ProposedCommand>,
-    /// When pods were last moved for a low saving per disruption.
-    pub low_yield: Option<LowYieldWindow>,
     pub deletion_costs: DeletionCosts,
     /// The resource version up to which objects were read.
     pub revision: u64,
@@ -119,7 +117,6 @@ pub fn assemble_disruption(cluster: &ClusterInput, input: &DisruptionInput) -> A
             held_off: BTreeMap::new(),
             plan_beyond_budgets: false,
             churn_ends_at_secs: None,
-            low_yield: input.low_yield,
         },
         pools: parts.assembled.pools,
         hosts,

@@ -263,6 +263,10 @@ pub(crate) struct PlanArguments {
     /// Let spot nodes be replaced by cheaper spot nodes (feature gate SpotToSpotConsolidation)
     #[arg(long, requires = "consolidate")]
     pub(crate) spot_to_spot: bool,
+
+    /// Share of the lowest price of a NodePool's pods that moving all of them has to save, unless its annotation says otherwise
+    #[arg(long, value_name = "RATIO", default_value = "0.08", requires = "consolidate", value_parser = parse_ratio)]
+    pub(crate) consolidation_saving_ratio: f64,
 }
 
 /// The planner's options; docs/knobs.md explains each trade-off.
@@ -472,6 +476,11 @@ fn parse_dollars(text: &str) -> Result<f64, String> {
         Ok(dollars) if dollars.is_finite() && dollars >= 0.0 => Ok(dollars),
         _ => Err("valid: a number of dollars per hour, zero or more, e.g. 0.01".to_owned()),
     }
+}
+
+fn parse_ratio(text: &str) -> Result<f64, String> {
+    let ratio = text.parse::<f64>().ok().filter(|ratio| ratio.is_finite() && *ratio >= 0.0);
+    ratio.ok_or_else(|| "valid: a number from 0, such as 0.08".to_owned())
 }
 
 fn parse_cpu_millis(text: &str) -> Result<i64, String> {

@@ -124,7 +124,6 @@ impl Disruption {
             price_before_per_hour: 0.0,
             price_after_per_hour: 0.0,
             termination_grace_period_secs: resumable.termination_grace_period_secs,
-            is_low_yield: false,
             terminate_first_reason: "",
         }
     }

@@ -297,9 +297,6 @@ impl Disruption {
         if resolved.method == Method::Rebalance && !resolved.moves.is_empty() {
             self.pod_churn.restart(now);
         }
-        if resolved.is_low_yield {
-            self.reads.state.record_low_yield_move(now);
-        }
         now
     }
 

@@ -27,8 +27,6 @@ pub(super) struct ResolvedCommand {
     pub(super) price_after_per_hour: f64,
     /// Termination grace period that the command sets.
     pub(super) termination_grace_period_secs: Option<i64>,
-    /// Whether the saving per disruption of the command is low.
-    pub(super) is_low_yield: bool,
     /// Why candidates are deleted before their replacements are launched, if they are.
     pub(super) terminate_first_reason: &'static str,
 }
@@ -121,7 +119,6 @@ impl ResolvedCommand {
             price_before_per_hour: command.price_before_per_hour,
             price_after_per_hour: command.price_after_per_hour,
             termination_grace_period_secs: command.termination_grace_period_secs,
-            is_low_yield: command.is_low_yield,
             terminate_first_reason: match command.decision {
                 Decision::TerminateFirst => terminate_first_reason(cluster, command),
                 Decision::Delete | Decision::Replace | Decision::Reboot => "",

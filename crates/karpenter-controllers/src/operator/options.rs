@@ -25,7 +25,7 @@ pub use crate::settings::FeatureGates;
 use crate::settings::Settings;
 pub use environment::{IgnoredVariable, without_unreadable};
 use values::{
-    boolean, choice, duration, float, gates, integer, node_count_tolerance, port, spread_share, text,
+    boolean, choice, duration, float, gates, integer, node_count_tolerance, port, ratio, spread_share, text,
 };
 
 /// The log level.
@@ -191,6 +191,10 @@ pub struct Options {
     #[arg(long, env, default_value = "0.5", value_name = "PERCENT", value_parser = node_count_tolerance, hide_env_values = true)]
     pub node_count_tolerance: NodeCountTolerance,
 
+    /// Share of the lowest price of a NodePool's pods that moving all of them has to save (consolidation in cost mode)
+    #[arg(long, env, default_value = "0.08", value_name = "RATIO", value_parser = ratio, hide_env_values = true)]
+    pub consolidation_saving_ratio: f64,
+
     /// Do not write status.nominatedNodeName of pods
     #[arg(long, env, default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true",
         action = clap::ArgAction::Set, value_name = "true|false", value_parser = boolean::<false>, hide_env_values = true)]
@@ -278,6 +282,7 @@ impl Default for Options {
             planner_mode: PlannerMode::Cost,
             hostname_spread_share: SpreadShare::default(),
             node_count_tolerance: NodeCountTolerance::default(),
+            consolidation_saving_ratio: 0.08,
             disable_pod_nomination: false,
             enable_decision_journal: false,
             offering_metrics: false,
@@ -314,6 +319,7 @@ impl Options {
     pub fn settings(&self) -> Settings {
         Settings {
             planner: self.planner(),
+            saving_ratio: self.consolidation_saving_ratio,
             batch_idle: self.batch_idle_duration,
             batch_max: self.batch_max_duration,
             scheduler_config: Arc::new(self.scheduler_config.clone()),

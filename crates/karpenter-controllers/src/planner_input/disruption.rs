@@ -118,7 +118,6 @@ pub(crate) async fn observe(
         }
     }
     input.pods_moved_at_secs = moves.pods_moved_at_secs();
-    input.low_yield = moves.low_yield_window();
     for pool in live.pools.iter().chain(&input.other_pools) {
         let name = name_of(&*pool.pool);
         let moved = moves.pods_moved_in_last_hour(name, now);

@@ -6,13 +6,10 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use jiff::{SignedDuration, Timestamp};
-use karpenter_disruption::cluster::LowYieldWindow;
 
 /// How long moves are kept, unless a NodePool has a longer cool-down.
 const MOVE_HISTORY_MIN: SignedDuration = SignedDuration::from_hours(24);
 const HOUR: SignedDuration = SignedDuration::from_hours(1);
-/// Low-yield moves that are further apart than this belong to different windows. Shorter than the pause between windows.
-const LOW_YIELD_PAUSE: SignedDuration = SignedDuration::from_mins(5);
 
 #[derive(Debug, Clone, Default)]
 pub struct MoveHistory {
@@ -22,8 +19,6 @@ pub struct MoveHistory {
     onto: BTreeMap<String, Timestamp>,
     /// How many pods were moved away from nodes of a NodePool: time, NodePool and number.
     from_pools: VecDeque<(Timestamp, String, u32)>,
-    /// The first and the last move of the current window of moves with a low saving per disruption.
-    low_yield_window: Option<(Timestamp, Timestamp)>,
     /// The longest cool-down of any NodePool.
     cool_down: SignedDuration,
 }
@@ -65,20 +60,6 @@ impl MoveHistory {
         self.cool_down = SignedDuration::from_secs(cool_down_secs);
     }
 
-    /// Records a move with a low saving per disruption. It extends the current window, or starts one after a pause.
-    pub fn record_low_yield_move(&mut self, now: Timestamp) {
-        let began = match self.low_yield_window {
-            Some((began, last)) if now.duration_since(last) < LOW_YIELD_PAUSE => began,
-            _ => now,
-        };
-        self.low_yield_window = Some((began, now));
-    }
-
-    pub fn low_yield_window(&self) -> Option<LowYieldWindow> {
-        let (began, last) = self.low_yield_window?;
-        Some(LowYieldWindow { began_secs: began.as_second(), last_secs: last.as_second() })
-    }
-
     /// When pods were moved, by uid.
     pub fn pods_moved_at_secs(&self) -> BTreeMap<String, i64> {
         self.pods.iter().map(|(uid, at)| (uid.clone(), at.as_second())).collect()
@@ -118,17 +99,6 @@ impl MoveHistory {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn low_yield_window_ends_after_a_pause() {
-        let at = |second| Timestamp::from_second(second).expect("a time");
-        let mut moves = MoveHistory::default();
-        assert_eq!(moves.low_yield_window(), None);
-        for (now, began_secs) in [(0, 0), (100, 0), (399, 0), (699, 699), (998, 699)] {
-            moves.record_low_yield_move(at(now));
-            assert_eq!(moves.low_yield_window(), Some(LowYieldWindow { began_secs, last_secs: now }));
-        }
-    }
 
     #[test]
     fn moves_count_for_one_hour_and_are_kept_for_one_day() {

@@ -5,10 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use karpenter_disruption::cluster::{Cluster, StateNode};
 use karpenter_disruption::command::Method;
 use karpenter_disruption::evaluate::{Evaluation, NodeVerdict, Verdict};
-use karpenter_disruption::prices::total_per_hour;
 use karpenter_runtime::clock::after;
 use karpenter_state::AssembledCluster;
 use serde::Serialize;
@@ -69,7 +67,6 @@ impl Verdicts {
     pub(crate) fn replace(&self, assembled: &AssembledCluster, evaluation: &Evaluation, at: Timestamp) {
         let cluster = &assembled.cluster;
         let mut known = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
-        let fine = no_command_message(cluster, evaluation);
         let entry = |standing: &NodeVerdict| {
             let state_node = cluster.state_nodes.get(standing.state_node)?;
             let is_unexplained = is_unexplained(standing);
@@ -78,7 +75,7 @@ impl Verdicts {
                 node: state_node.node.as_ref().map(ToString::to_string),
                 node_pool: state_node.pool.as_ref().map(ToString::to_string),
                 standing: code(&standing.verdict),
-                why: if is_unexplained { fine.clone() } else { standing.verdict.to_string() },
+                why: standing.verdict.to_string(),
                 price_per_hour: state_node.price_per_hour,
                 at,
                 revision: cluster.revision,
@@ -93,7 +90,8 @@ impl Verdicts {
     /// Requests the verdict for one node or NodeClaim considered alone, if no command was found for it. The next
     /// evaluation without commands computes it.
     pub fn request(&self, name: &str, now: Timestamp) {
-        let is_unexplained = self.entries(Some(name)).iter().any(|entry| entry.standing == "Fine");
+        let is_unexplained =
+            self.entries(Some(name)).iter().any(|entry| UNEXPLAINED.contains(&entry.standing.as_str()));
         let mut requests = self.requests();
         requests.until.retain(|_, until| now < *until);
         if is_unexplained && requests.until.len() < REQUESTS_MAX {
@@ -128,28 +126,9 @@ impl Verdicts {
     }
 }
 
-/// Whether rebalance found no command with this node, and the node was not explained on its own.
+/// Whether rebalance keeps the node because of its objective, and the node was not explained on its own.
 fn is_unexplained(standing: &NodeVerdict) -> bool {
-    standing.verdict == Verdict::Fine && standing.method == Some(Method::Rebalance)
-}
-
-/// The message for nodes without a command of rebalance. The lower bound covers the pods on running nodes, so the price of
-/// other nodes is stated separately.
-fn no_command_message(cluster: &Cluster, evaluation: &Evaluation) -> String {
-    let is_running = |one: &&StateNode| one.is_initialized && one.at.is_some();
-    let (running, others): (Vec<_>, Vec<_>) = cluster.state_nodes.iter().partition(is_running);
-    let price = |nodes: &[&StateNode]| total_per_hour(nodes.iter().map(|one| one.price_per_hour));
-    let bound = evaluation.outcomes.iter().find_map(|outcome| outcome.lower_bound_per_hour);
-    let bound = bound.map(|bound| format!("; the lower bound for their pods is {bound:.4} $/h"));
-    let others = (!others.is_empty())
-        .then(|| format!("; {} launching or terminating nodes cost {:.4} $/h", others.len(), price(&others)));
-    format!(
-        "No command with this node, alone or with others, saves enough for its disruption cost; the running nodes \
-         cost {:.4} $/h{}{}",
-        price(&running),
-        bound.unwrap_or_default(),
-        others.unwrap_or_default()
-    )
+    standing.verdict.is_unexplained() && standing.method == Some(Method::Rebalance)
 }
 
 /// The verdict for the node considered alone: that of this evaluation, or else the latest one.
@@ -163,6 +142,9 @@ fn alone(entry: &VerdictEntry) -> Option<SingleNodeVerdict> {
     });
     own.or_else(|| entry.alone.clone())
 }
+
+/// Codes of verdicts that state only that the objective keeps the node; see [`Verdict::is_unexplained`].
+const UNEXPLAINED: [&str; 2] = ["Fine", "Stays"];
 
 /// Codes of verdicts that exist only for a node considered alone. Other verdicts are repeated by every evaluation while
 /// they apply.

@@ -1,20 +1,21 @@
-//! The fleet as it would be after the moves that were found so far, and the simulation of further moves.
+//! The simulated cluster after the moves that the plan already has, and the simulation of further moves.
 //!
-//! A move uses only existing nodes and its own replacements: no pod is moved to a replacement of another move. A node
-//! that receives pods is not removed by the same plan, so no pod is moved twice.
+//! Pods of a move are placed on existing nodes or on replacements of the same move, never on replacements of another
+//! move. A node that receives pods is not removed by the same plan, so no pod is moved twice.
 
-use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::collections::{BTreeMap, BTreeSet};
 
-use karpenter_model::plan::{PlannedNode, PodRun};
-use karpenter_model::problem::{Mode, ReservedMode};
+use karpenter_model::plan::PlannedNode;
+use karpenter_model::problem::{Mobility, Mode, ReservedMode};
 use karpenter_scheduling::simulate::{BoundAt, Outcome, SimulationRequest, Simulator};
 
-use crate::cluster::Cluster;
 use crate::command::{Candidate, Destination};
+use crate::context::EvaluationContext;
+use crate::simulation::{Placement, partial_placement};
+use crate::verdict::Verdict;
 
-/// A set of candidates that could be removed, their replacements, and the target of each pod. Whether the move is worth
-/// its disruption is decided elsewhere.
+/// A set of nodes that could be removed, their replacements, and the targets of their pods. Whether this is worth it is
+/// decided elsewhere.
 #[derive(Debug, Clone)]
 pub(crate) struct Move {
     /// The indexes of the candidates, ascending.
@@ -23,8 +24,6 @@ pub(crate) struct Move {
     pub(crate) moves: Vec<(BoundAt, Destination)>,
     pub(crate) price_before_per_hour: f64,
     pub(crate) price_after_per_hour: f64,
-    /// The sum of the candidates' disruption costs.
-    pub(crate) disruption_cost: f64,
 }
 
 impl Move {
@@ -32,7 +31,7 @@ impl Move {
         self.price_before_per_hour - self.price_after_per_hour
     }
 
-    /// Merges two moves that share no nodes into one.
+    /// Merges two moves that share no nodes.
     pub(crate) fn with(&self, other: &Self) -> Self {
         let mut sources = [&self.sources[..], &other.sources].concat();
         sources.sort_unstable();
@@ -48,48 +47,52 @@ impl Move {
             moves,
             price_before_per_hour: self.price_before_per_hour + other.price_before_per_hour,
             price_after_per_hour: self.price_after_per_hour + other.price_after_per_hour,
-            disruption_cost: self.disruption_cost + other.disruption_cost,
         }
     }
 
-    pub(crate) fn saving_per_disruption(&self) -> f64 {
-        self.saving_per_hour() / self.disruption_cost.max(1e-9)
+    /// The deletion of a node without a replacement.
+    pub(crate) fn deletion(draft: &Draft<'_>, source: usize, moves: Vec<(BoundAt, Destination)>) -> Self {
+        Self {
+            sources: vec![source],
+            replacements: Vec::new(),
+            moves,
+            price_before_per_hour: draft.candidates[source].price_per_hour,
+            price_after_per_hour: 0.0,
+        }
     }
 }
 
-/// A move, and the result of the simulation that it was read from.
+/// A move, and the outcome of the simulation that it was read from.
 #[derive(Clone)]
 pub(crate) struct Found {
     pub(crate) one: Move,
-    /// The existing nodes that the pods were allowed to be moved to.
-    pub(crate) onto: Vec<usize>,
     removed_nodes: Vec<usize>,
     outcome: Outcome,
 }
 
 pub(crate) struct Draft<'a> {
+    context: &'a EvaluationContext<'a>,
     pub(crate) candidates: &'a [Candidate],
     /// The node of each candidate.
     pub(crate) node_of: Vec<usize>,
     pub(crate) simulator: Simulator<'a>,
-    /// Candidates that can still be removed: this draft neither removed them nor moved pods to them.
+    /// Candidates that may still be removed: this draft neither removes them nor places pods on them.
     pub(crate) is_open: Vec<bool>,
     candidate_at: BTreeMap<usize, usize>,
-    /// The number of existing nodes; nodes with higher indexes are planned.
+    /// The number of existing nodes; higher positions are planned nodes.
     nodes: usize,
-    /// The number of groups of pending pods. The draft has planned these pods; the groups contain only unschedulable ones.
+    /// The number of groups of pending pods. Pods of these groups are placed already, except unschedulable ones.
     waiting: usize,
-    /// Results of simulations since the last commit. They are kept because the same simulation is requested again with
-    /// a lower minimum saving.
-    answered: Mutex<BTreeMap<Asked, Option<Found>>>,
 }
 
-/// The input of a simulation: removed candidates, nodes that may receive pods, effort.
-type Asked = (Vec<usize>, Vec<usize>, u64);
-
 impl<'a> Draft<'a> {
-    /// Starts with the current fleet, in which the pending pods are planned first.
-    pub(crate) fn new(cluster: &Cluster, simulator: &Simulator<'a>, candidates: &'a [Candidate]) -> Self {
+    /// Places pending pods first, so that moves cannot use the capacity that these pods need.
+    pub(crate) fn new(
+        context: &'a EvaluationContext<'a>,
+        simulator: &Simulator<'a>,
+        candidates: &'a [Candidate],
+    ) -> Self {
+        let cluster = context.cluster;
         let mut simulator = simulator.fork();
         let waiting = cluster.problem.pods.len();
         if waiting > 0 {
@@ -111,33 +114,10 @@ impl<'a> Draft<'a> {
             .collect();
         let is_open = node_of.iter().map(|node| *node < nodes).collect();
         let candidate_at = node_of.iter().enumerate().map(|(candidate, node)| (*node, candidate)).collect();
-        Self {
-            candidates,
-            node_of,
-            simulator,
-            is_open,
-            candidate_at,
-            nodes,
-            waiting,
-            answered: Mutex::default(),
-        }
+        Self { context, candidates, node_of, simulator, is_open, candidate_at, nodes, waiting }
     }
 
-    /// An independent copy of the draft.
-    pub(crate) fn fork(&self) -> Self {
-        Self {
-            candidates: self.candidates,
-            node_of: self.node_of.clone(),
-            simulator: self.simulator.fork(),
-            is_open: self.is_open.clone(),
-            candidate_at: self.candidate_at.clone(),
-            nodes: self.nodes,
-            waiting: self.waiting,
-            answered: Mutex::default(),
-        }
-    }
-
-    /// Nodes that pods may be moved to: existing nodes that this plan does not remove.
+    /// Nodes that may receive pods: existing, initialized, and not settling.
     pub(crate) fn receivers(&self) -> Vec<usize> {
         (0..self.nodes)
             .filter(|node| {
@@ -146,86 +126,89 @@ impl<'a> Draft<'a> {
             .collect()
     }
 
-    /// Simulates the removal of these candidates. Their pods are moved to some of the nodes `onto` (ascending) or to new
-    /// nodes. `None` if a pod would be unschedulable.
-    pub(crate) fn ask(&self, sources: &[usize], onto: &[usize], mode: Mode, effort: u64) -> Option<Found> {
-        if mode != Mode::Cost {
-            return self.simulate(sources, onto, mode, effort);
-        }
-        let asked: Asked = (sources.to_vec(), onto.to_vec(), effort);
-        if let Some(known) = self.answered().get(&asked) {
-            return known.clone();
-        }
-        let found = self.simulate(sources, onto, mode, effort);
-        self.answered().insert(asked, found.clone());
-        found
-    }
-
-    fn answered(&self) -> MutexGuard<'_, BTreeMap<Asked, Option<Found>>> {
-        self.answered.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn simulate(&self, sources: &[usize], onto: &[usize], mode: Mode, effort: u64) -> Option<Found> {
-        let mut removed_nodes: Vec<usize> = sources.iter().map(|source| self.node_of[*source]).collect();
-        removed_nodes.sort_unstable();
+    /// Simulates the removal of these candidates, with their pods on the nodes `onto` (ascending) or on new ones. Fails if
+    /// a pod would be unschedulable.
+    pub(crate) fn simulate(
+        &self,
+        sources: &[usize],
+        onto: &[usize],
+        mode: Mode,
+        effort: u64,
+    ) -> Result<Found, Verdict> {
+        let removed_nodes = self.nodes_of(sources);
         let reservation_credits = BTreeMap::new();
         let simulation_request = simulation_request(&removed_nodes, mode, effort, &reservation_credits);
         let mut outcome = self.simulator.simulate_onto(&simulation_request, onto);
-        if simulation_request.prefers_vacated_domains && outcome.unschedulable_movers(self.waiting) > 0 {
-            // The pods do not fit into the topology domains that they leave, so the simulation is repeated with all
-            // domains.
+        if outcome.unschedulable_movers(self.waiting) > 0 {
+            // Other domains than those that the pods leave may have free capacity.
             outcome = self.simulator.simulate_onto(
                 &SimulationRequest { prefers_vacated_domains: false, ..simulation_request },
                 onto,
             );
         }
-        let one = self.read(sources, &outcome)?;
-        Some(Found { one, onto: onto.to_vec(), removed_nodes, outcome })
+        let (placement, unschedulable) = partial_placement(self.context, &self.simulator, &outcome);
+        if !unschedulable.is_empty() {
+            return Err(Verdict::WouldNotFit { unschedulable });
+        }
+        Ok(Found { one: self.move_of(sources, placement), removed_nodes, outcome })
     }
 
-    fn read(&self, sources: &[usize], outcome: &Outcome) -> Option<Move> {
-        if outcome.unschedulable_movers(self.waiting) > 0 {
-            return None;
+    /// Simulates the removal of these candidates, with some of their pods on the given targets and all others on new
+    /// nodes. If pods would be unschedulable, returns the candidates whose pods they are.
+    pub(crate) fn simulate_targets(
+        &self,
+        sources: &[usize],
+        targets: &[(BoundAt, usize)],
+        onto: &[usize],
+        mode: Mode,
+        effort: u64,
+    ) -> Result<Found, BTreeSet<usize>> {
+        let removed_nodes = self.nodes_of(sources);
+        let reservation_credits = BTreeMap::new();
+        let simulation_request = simulation_request(&removed_nodes, mode, effort, &reservation_credits);
+        let outcome = self.simulator.simulate_targets(&simulation_request, onto, targets);
+        let (placement, unschedulable) = partial_placement(self.context, &self.simulator, &outcome);
+        if !unschedulable.is_empty() {
+            let placed: BTreeSet<BoundAt> = placement.moves.iter().map(|(pod, _)| *pod).collect();
+            let unplaced = outcome.movers.iter().flatten().filter(|pod| !placed.contains(pod));
+            return Err(unplaced
+                .filter_map(|pod| self.candidate_at.get(&(pod.node as usize)).copied())
+                .collect());
         }
-        let mut moves: Vec<(BoundAt, Destination)> = Vec::new();
-        let mut send = |run: &PodRun, to: Destination| {
-            let Some(pods) =
-                (run.group as usize).checked_sub(self.waiting).and_then(|group| outcome.movers.get(group))
-            else {
-                return;
-            };
-            moves.extend(
-                pods[run.start as usize..(run.start + run.count) as usize].iter().map(|pod| (*pod, to)),
-            );
-        };
-        for placement in &outcome.plan.existing {
-            // The target is the replacement of another move, which does not exist yet.
-            if placement.node >= self.nodes {
-                return None;
-            }
-            placement.pods.iter().for_each(|run| send(run, Destination::Existing(placement.node)));
-        }
-        let mut replacements = outcome.plan.new_nodes.clone();
-        for (number, node) in replacements.iter_mut().enumerate() {
-            std::mem::take(&mut node.pods).iter().for_each(|run| send(run, Destination::New(number)));
-        }
-        moves.sort_unstable();
-        let sum = |value: fn(&Candidate) -> f64| -> f64 {
-            sources.iter().map(|source| value(&self.candidates[*source])).sum()
-        };
-        Some(Move {
+        Ok(Found { one: self.move_of(sources, placement), removed_nodes, outcome })
+    }
+
+    fn nodes_of(&self, sources: &[usize]) -> Vec<usize> {
+        let mut nodes: Vec<usize> = sources.iter().map(|source| self.node_of[*source]).collect();
+        nodes.sort_unstable();
+        nodes
+    }
+
+    fn move_of(&self, sources: &[usize], placement: Placement) -> Move {
+        Move {
             sources: sources.to_vec(),
-            moves,
-            price_before_per_hour: sum(|candidate| candidate.price_per_hour),
-            price_after_per_hour: replacements.iter().map(|node| node.price_per_hour).fold(0.0, |a, b| a + b),
-            disruption_cost: sum(|candidate| candidate.reschedule_cost),
-            replacements,
-        })
+            price_before_per_hour: sources.iter().map(|source| self.candidates[*source].price_per_hour).sum(),
+            price_after_per_hour: placement.price_per_hour(),
+            replacements: placement.replacements,
+            moves: placement.moves,
+        }
     }
 
-    /// Applies a move to the draft.
+    /// The sources of a move whose pods are placed on new nodes.
+    pub(crate) fn launching(&self, one: &Move) -> BTreeSet<usize> {
+        let is_new = |to: &Destination| matches!(to, Destination::New(_));
+        let from = one.moves.iter().filter(|(_, to)| is_new(to)).map(|(pod, _)| pod.node as usize);
+        from.filter_map(|node| self.candidate_at.get(&node).copied()).collect()
+    }
+
+    /// The number of pods that have to move if a candidate is removed.
+    pub(crate) fn movable_pods(&self, candidate: usize) -> usize {
+        let node = self.simulator.problem().nodes.get(self.node_of[candidate]);
+        node.map_or(0, |node| node.pods.iter().filter(|pod| pod.mobility == Mobility::Moves).count())
+    }
+
+    /// Applies a move to the simulated cluster.
     pub(crate) fn commit(&mut self, found: &Found) {
-        self.answered().clear();
         let reservation_credits = BTreeMap::new();
         self.simulator.commit(
             &simulation_request(&found.removed_nodes, Mode::Compat, 0, &reservation_credits),

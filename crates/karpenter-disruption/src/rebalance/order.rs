@@ -1,19 +1,16 @@
 //! Checks that the moves of a plan do not depend on each other: any subset can be executed, in any order.
 //!
-//! Moves do not share nodes or free capacity. They affect each other only through constraints that count pods on
-//! several nodes (topology spreads, affinities by zone or another label), limits of NodePools, and reservations.
-//! Budgets may drop or delay some of the moves. Therefore a move must not change a distribution of pods that another
+//! Moves do not share nodes or free capacity, and the simulator counts limits of NodePools and reservations. Moves affect
+//! each other only through constraints that count pods on several nodes (topology spreads, affinities by zone or another
+//! label). Budgets may drop or delay some of the moves. Therefore a move must not change a distribution of pods that another
 //! move depends on, unless the spread holds for any subset of the moves (`tally`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use karpenter_model::instance_type::InstanceType;
 use karpenter_model::labels;
-use karpenter_model::plan::PlannedNode;
 use karpenter_model::pod::{PodSpec, TopologySpread};
 use karpenter_model::problem::{Mobility, Problem};
-use karpenter_model::resources::{NODES, ResourceList};
 use karpenter_model::selector::LabelSelector;
 
 use super::draft::{Draft, Move};
@@ -148,7 +145,6 @@ impl Merging<'_> {
     }
 }
 
-#[derive(Clone)]
 pub(crate) struct Zones {
     /// Pods that have a term, or that a term counts.
     counted: BTreeMap<Arc<PodSpec>, TermsOfPod>,
@@ -158,14 +154,6 @@ pub(crate) struct Zones {
     terms_on: Vec<BTreeSet<usize>>,
     /// The effects of all recorded moves.
     combined: CombinedEffects,
-    /// By NodePool: what its limits leave after the recorded moves.
-    left: BTreeMap<usize, BTreeMap<Arc<str>, i64>>,
-    /// Whether a recorded move of this round launches in a capacity reservation.
-    is_reserved_taken: bool,
-    /// Whether candidates were excluded from this plan because the recorded moves change what their pods depend on.
-    has_blocked_candidates: bool,
-    /// The saving per hour of moves that were deferred to a later plan, because they depend on moves of this one.
-    deferred_saving_per_hour: f64,
 }
 
 impl Zones {
@@ -216,34 +204,11 @@ impl Zones {
             }
         }
         let terms_on = draft.node_of.iter().map(|node| terms_on(problem, *node, &counted)).collect();
-        let mut left = limits_left(problem);
-        // New nodes for pending pods count towards the limits too.
-        for planned in
-            (problem.nodes.len()..draft.simulator.node_count()).filter_map(|at| draft.simulator.node(at))
-        {
-            let pool = problem.pools.iter().position(|pool| Some(&pool.name) == planned.pool.as_ref());
-            let known = pool.and_then(|pool| {
-                let name = planned.labels.get(labels::INSTANCE_TYPE)?;
-                problem.catalogs.get(problem.pools[pool].catalog)?.iter().find(|one| one.name == *name)
-            });
-            let capacity = known.map_or(&planned.allocatable, |one| &one.capacity);
-            if let Some(left) = pool.and_then(|pool| left.get_mut(&pool)) {
-                left.iter_mut().for_each(|(name, left)| *left -= amount(capacity, name));
-            }
-        }
-        Self {
-            counted,
-            keys,
-            terms_on,
-            combined: CombinedEffects { tallies, ..CombinedEffects::default() },
-            left,
-            is_reserved_taken: false,
-            has_blocked_candidates: false,
-            deferred_saving_per_hour: 0.0,
-        }
+        let combined = CombinedEffects { tallies, ..CombinedEffects::default() };
+        Self { counted, keys, terms_on, combined }
     }
 
-    /// Whether no pod has or matches a constraint that counts pods on several nodes.
+    /// Whether no pod has a constraint across nodes.
     pub(crate) fn is_empty(&self) -> bool {
         self.counted.is_empty()
     }
@@ -301,99 +266,17 @@ impl Zones {
         (merging.groups.into_iter().flatten().map(|(merged, _)| merged).collect(), still_dependent)
     }
 
-    /// Whether candidates were excluded from this plan because the recorded moves change what their pods depend on.
-    pub(crate) fn has_blocked_candidates(&self) -> bool {
-        self.has_blocked_candidates
-    }
-
-    /// Adds the saving of a move that is deferred to a later plan.
-    pub(crate) fn defer(&mut self, saving_per_hour: f64) {
-        self.deferred_saving_per_hour += saving_per_hour;
-    }
-
-    /// Subtracts the saving of deferred moves that are tried again in this plan.
-    pub(crate) fn retry_deferred(&mut self, saving_per_hour: f64) {
-        self.deferred_saving_per_hour -= saving_per_hour;
-    }
-
-    /// The saving per hour of the moves that were deferred to a later plan.
-    pub(crate) fn deferred_saving_per_hour(&self) -> f64 {
-        self.deferred_saving_per_hour
-    }
-
-    /// Starts a round of simulations. The simulations of a round do not consider each other's moves.
-    pub(crate) fn begin_round(&mut self) {
-        self.is_reserved_taken = false;
-    }
-
-    /// Whether the move is still valid after the moves that were recorded since the round began: reservations and limits
-    /// suffice.
-    pub(crate) fn is_still_valid(&self, draft: &Draft<'_>, one_move: &Move) -> bool {
-        let problem = draft.simulator.problem();
-        if self.is_reserved_taken && takes_reserved(problem, one_move) {
-            return false;
-        }
-        let needed = self.taken(problem, one_move, Taken::AtMost);
-        let is_left = |(pool, needed): (&usize, &BTreeMap<Arc<str>, i64>)| {
-            let left = self.left.get(pool);
-            needed.iter().all(|(name, needed)| left.and_then(|left| left.get(name)) >= Some(needed))
-        };
-        needed.iter().all(is_left)
-    }
-
     /// Records a move as part of the plan. Candidates whose pods depend on a distribution that it changes are excluded from
     /// this plan.
     pub(crate) fn record(&mut self, draft: &mut Draft<'_>, one_move: &Move) {
-        let problem = draft.simulator.problem();
-        self.is_reserved_taken |= takes_reserved(problem, one_move);
         let effects = self.effects_of(draft, one_move);
         let shifted = effects.shifted.clone();
         self.combined.add(effects);
         let blocked: BTreeSet<usize> =
             shifted.iter().copied().filter(|term| self.combined.is_blocked(*term)).collect();
-        if !shifted.is_empty() {
-            for (is_open, terms) in draft.is_open.iter_mut().zip(&self.terms_on).filter(|(open, _)| **open) {
-                self.has_blocked_candidates |= !terms.is_disjoint(&shifted);
-                *is_open &= terms.is_disjoint(&blocked);
-            }
+        for (is_open, terms) in draft.is_open.iter_mut().zip(&self.terms_on) {
+            *is_open &= terms.is_disjoint(&blocked);
         }
-        for (pool, taken) in self.taken(problem, one_move, Taken::AsPlanned) {
-            let Some(left) = self.left.get_mut(&pool) else { continue };
-            for (name, taken) in taken {
-                left.entry(name).and_modify(|left| *left -= taken);
-            }
-        }
-        // A deleted node no longer counts towards the limits. Its capacity is not known here, so its allocatable resources are used.
-        for node in one_move.sources.iter().filter_map(|source| problem.nodes.get(draft.node_of[*source])) {
-            let pool = problem.pools.iter().position(|pool| Some(&pool.name) == node.pool.as_ref());
-            let Some(left) = pool.and_then(|pool| self.left.get_mut(&pool)) else { continue };
-            left.iter_mut().for_each(|(name, left)| *left += amount(&node.allocatable, name));
-        }
-    }
-
-    /// By NodePool: the resources that the move's replacements count towards its limits.
-    fn taken(
-        &self,
-        problem: &Problem,
-        one_move: &Move,
-        how: Taken,
-    ) -> BTreeMap<usize, BTreeMap<Arc<str>, i64>> {
-        let mut taken: BTreeMap<usize, BTreeMap<Arc<str>, i64>> = BTreeMap::new();
-        for planned in &one_move.replacements {
-            let Some(left) = self.left.get(&planned.pool) else { continue };
-            let of_pool = taken.entry(planned.pool).or_default();
-            for name in left.keys() {
-                let options = match how {
-                    Taken::AtMost => &planned.instance_type_options[..],
-                    Taken::AsPlanned => &[],
-                };
-                let types = options.iter().chain([&planned.instance_type]);
-                let amounts = types.filter_map(|one| type_of(problem, planned, *one));
-                let most = amounts.map(|one| amount(&one.capacity, name)).max().unwrap_or(0);
-                *of_pool.entry(name.clone()).or_insert(0) += most;
-            }
-        }
-        taken
     }
 
     fn effects_of(&self, draft: &Draft<'_>, one_move: &Move) -> Effects {
@@ -447,14 +330,6 @@ impl Zones {
     }
 }
 
-#[derive(Debug, Clone, Copy)]
-enum Taken {
-    /// The largest of the instance type options, because any of them may be launched.
-    AtMost,
-    /// The planned instance type.
-    AsPlanned,
-}
-
 /// The constraints of a pod that count pods on several nodes. Constraints by hostname do not make moves depend on each
 /// other, because no node that receives pods is deleted.
 fn terms_of(spec: &PodSpec) -> impl Iterator<Item = Term<'_>> {
@@ -505,32 +380,4 @@ fn terms_on(problem: &Problem, node: usize, counted: &BTreeMap<Arc<PodSpec>, Ter
         .filter_map(|pod| counted.get(&pod.spec))
         .flat_map(|counted| counted.constrained_by.iter().copied())
         .collect()
-}
-
-fn limits_left(problem: &Problem) -> BTreeMap<usize, BTreeMap<Arc<str>, i64>> {
-    let limited = problem.pools.iter().enumerate().filter(|(_, pool)| !pool.limits.is_empty());
-    limited
-        .map(|(index, pool)| {
-            let left = |(name, limit): (&Arc<str>, i64)| (name.clone(), limit - pool.usage.get(name));
-            (index, pool.limits.iter().map(left).collect())
-        })
-        .collect()
-}
-
-/// The amount of a resource that a node with this capacity counts towards a limit.
-fn amount(capacity: &ResourceList, name: &str) -> i64 {
-    if name == NODES { 1 } else { capacity.get(name) }
-}
-
-fn type_of<'p>(problem: &'p Problem, planned: &PlannedNode, index: usize) -> Option<&'p InstanceType> {
-    let pool = problem.pools.get(planned.pool)?;
-    problem.catalogs.get(pool.catalog)?.get(index)
-}
-
-fn takes_reserved(problem: &Problem, one_move: &Move) -> bool {
-    one_move.replacements.iter().any(|planned| {
-        let offering = type_of(problem, planned, planned.instance_type)
-            .and_then(|one| one.offerings.get(planned.offering));
-        offering.is_none_or(|offering| offering.is_reserved())
-    })
 }

@@ -129,7 +129,7 @@ fn nodes_without_command_are_explained_round_robin() {
         let mut evaluation = evaluate(&cluster, &cost());
         assert!(
             evaluation.has_no_commands()
-                && evaluation.verdicts.iter().all(|one| one.verdict == Verdict::Fine)
+                && evaluation.verdicts.iter().all(|one| one.verdict.is_unexplained())
         );
         request.after = explain_nodes(&mut evaluation, &cluster, &cost(), &request);
         let explained =
@@ -142,7 +142,10 @@ fn nodes_without_command_are_explained_round_robin() {
     let mut evaluation = evaluate(&cluster, &cost());
     assert_eq!(&*explain_nodes(&mut evaluation, &cluster, &cost(), &request), "a");
     assert!(matches!(verdict(&evaluation, "c"), Verdict::NotCheaper { .. }));
-    assert_eq!(*verdict(&evaluation, "b"), Verdict::Fine);
+    let Verdict::Stays { price_per_hour, pods, .. } = verdict(&evaluation, "b") else {
+        panic!("{evaluation:?}")
+    };
+    assert_eq!((*price_per_hour, *pods), (0.1, 1));
 }
 
 #[test]

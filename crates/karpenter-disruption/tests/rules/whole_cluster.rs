@@ -4,9 +4,11 @@
 use std::sync::Arc;
 
 use karpenter_disruption::apply;
-use karpenter_disruption::cluster::{Cluster, ConsolidationPolicy, LowYieldWindow, Reason};
+use karpenter_disruption::cluster::{Cluster, ConsolidationPolicy, Reason};
 use karpenter_disruption::command::Command;
 use karpenter_disruption::evaluate::evaluate;
+use karpenter_disruption::lower_bound::lower_bound_per_hour;
+use karpenter_disruption::settings::Settings;
 use karpenter_disruption::validate::{Rejection, revalidate};
 use karpenter_disruption::verdict::Verdict;
 
@@ -63,17 +65,22 @@ fn free_capacity_is_used_for_highest_saving() {
 }
 
 #[test]
-fn deletion_defers_to_higher_saving_per_disruption() {
+fn node_is_removed_if_it_saves_more_than_its_moves_are_priced_at() {
     let mut cluster = cluster();
-    // Deleting a moves a hundred pods to b and saves a ninth of the price. Replacing b by a small node moves one pod and saves
-    // a third, and then the pods of a have no node to move to.
+    // Removing `a` saves a fifth of the price and moves 100 pods to free capacity of `b`.
     add(&mut cluster, "a", "small", &vec![pod("app", 10); 100]);
-    add(&mut cluster, "b", "large", &[pod("app", 1500)]);
-    add(&mut cluster, "c", "large", &[pod("app", 7500)]);
-    assert_eq!(claims(&evaluate(&cluster, &cost()).commands), [["b"]]);
-    // With a small budget nothing is deferred to the next evaluation.
-    allow(&mut cluster, "general", Reason::Underutilized, 1);
-    assert_eq!(claims(&evaluate(&cluster, &cost()).commands), [["a"]]);
+    add(&mut cluster, "b", "large", &[pod("app", 6500)]);
+    let with_ratio = |saving_ratio| Settings { saving_ratio, ..cost() };
+    assert_eq!(claims(&evaluate(&cluster, &with_ratio(0.05)).commands), [["a"]]);
+    let evaluation = evaluate(&cluster, &with_ratio(0.3));
+    assert!(evaluation.commands.is_empty());
+    // Moving a pod is priced at 0.3 of what the 101 pods cost on average in the lower bound.
+    let bound = lower_bound_per_hour(&cluster, cost().effort).unwrap();
+    let Verdict::Stays { disruption_price_per_hour, pods, .. } = verdict(&evaluation, "a") else {
+        panic!("{:?}", verdict(&evaluation, "a"))
+    };
+    assert!((disruption_price_per_hour - 100.0 * 0.3 * bound / 101.0).abs() < 1e-9);
+    assert_eq!(*pods, 100);
 }
 
 /// Three nodes with one spread pod each, in three zones. Only c, in the second zone, has capacity for the pod of a, and
@@ -170,19 +177,9 @@ fn validation_rejects_replacements_equal_to_candidates() {
 fn applied_commands_are_recorded_in_move_history() {
     let mut cluster = cluster();
     add(&mut cluster, "a", "large", &[pod("app", 1500)]);
-    let mut commands = evaluate(&cluster, &cost()).commands;
-    commands[0].is_low_yield = true;
+    let commands = evaluate(&cluster, &cost()).commands;
     let next = apply::after(&cluster, &commands);
     assert!(next.now_secs > NOW_SECS);
     assert_eq!(next.state_nodes[0].moved_onto_at_secs, Some(NOW_SECS));
     assert_eq!(next.state_nodes[0].pods[0].moved_at_secs, Some(NOW_SECS));
-    let low_yield = next.low_yield.expect("the command has a low yield");
-    assert_eq!((low_yield.began_secs, low_yield.last_secs), (NOW_SECS, NOW_SECS));
-    // Within the same low-yield period, and after a pause.
-    for (ago_secs, began_secs) in [(299, NOW_SECS - 400), (300, NOW_SECS)] {
-        cluster.low_yield =
-            Some(LowYieldWindow { began_secs: NOW_SECS - 400, last_secs: NOW_SECS - ago_secs });
-        let low_yield = apply::after(&cluster, &commands).low_yield.expect("the command has a low yield");
-        assert_eq!((low_yield.began_secs, low_yield.last_secs), (began_secs, NOW_SECS));
-    }
 }

@@ -74,6 +74,8 @@ fn ask(cluster: &Cluster, settings: &Settings, index: usize) -> Result<Command, 
     let of_node = evaluation.verdicts.into_iter().find(|one| one.state_node == index);
     Err(match of_node.map(|one| one.verdict) {
         Some(Verdict::Fine | Verdict::NotNow) | None => alone.err().unwrap_or(Verdict::Fine),
+        // What a simulation of this node found is more concrete than the terms of the objective.
+        Some(stays @ Verdict::Stays { .. }) => alone.err().unwrap_or(stays),
         Some(other) => other,
     })
 }

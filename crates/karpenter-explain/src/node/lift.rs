@@ -93,6 +93,7 @@ pub(crate) fn lift_for(state_node: &StateNode, verdict: &Verdict) -> Option<Lift
         | Verdict::StaticReservationsFull
         | Verdict::LaunchesFail { .. }
         | Verdict::NotNow
+        | Verdict::Stays { .. }
         | Verdict::Fine => return None,
     })
 }

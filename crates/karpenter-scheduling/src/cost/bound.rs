@@ -109,24 +109,6 @@ pub(crate) fn class_prices(
     (bound, prices)
 }
 
-/// The objective of the relaxation for all pending pods. It is not a lower bound, because columns (sets of pods for one
-/// node) that would lower it may not have been found.
-pub(crate) fn estimate(
-    ledger: &mut Ledger,
-    fleet: &Problem,
-    effort: Effort,
-    scratch: &mut Scratch,
-) -> Option<f64> {
-    if ledger.prepared.dimensions.len() > DIMENSIONS_MAX {
-        return None;
-    }
-    let Waiting { rows, kinds, .. } = waiting(ledger, fleet);
-    // With limits on pods per node, an estimate would take too long. So if there are many groups of equal pods, those
-    // that differ only in these limits are merged.
-    let rows = if rows.len() > ROWS_MANY { merge_equal_rows(&rows).0 } else { rows };
-    Some(blocks::relax_blocks(&rows, &kinds, effort, scratch)?.estimate)
-}
-
 /// Pending pods that some NodePool accepts.
 struct Waiting {
     items: Vec<Item>,

@@ -173,6 +173,29 @@ impl Ledger {
         None
     }
 
+    /// Places one pod of the queue on an existing node, if the node accepts it now.
+    pub(crate) fn place_target(&mut self, class: usize, node: usize) {
+        let is_closed = self.classes.classes[class].is_mover && self.closed_to_movers.contains(node);
+        let Some(run) = self.classes.queue.iter().position(|run| run.class == class && run.count > 0) else {
+            return;
+        };
+        if is_closed || !self.present.contains(node) {
+            return;
+        }
+        for variant in self.classes.classes[class].variants.clone() {
+            let matches = self.matching_nodes(variant).contains(node);
+            if matches && self.fit_node(variant, node, &self.allowed_on_nodes(variant)) > 0 {
+                self.place_on_node(variant, node, 1);
+                self.classes.queue[run].count -= 1;
+                return;
+            }
+        }
+    }
+
+    pub(crate) fn is_closed_to_movers(&self, node: usize) -> bool {
+        self.closed_to_movers.contains(node)
+    }
+
     fn fit_node(&self, variant: usize, node: usize, allowed: &[Allowed]) -> u32 {
         let data = &self.classes.variants[variant];
         let free = self.free_capacity.of(node);
@@ -255,7 +278,7 @@ impl Ledger {
 
     /// Nodes whose taints and labels match a variant of a pod class; the result is cached and shared by variants with
     /// the same requirements and tolerations.
-    fn matching_nodes(&mut self, variant: usize) -> Arc<Bits> {
+    pub(crate) fn matching_nodes(&mut self, variant: usize) -> Arc<Bits> {
         if let Some(known) = &self.matches_of_variant[variant] {
             return known.clone();
         }

@@ -32,13 +32,6 @@ pub fn dual_prices(problem: &Problem, specs: &[(Arc<PodSpec>, u32)], effort: u64
     DualPrices { lower_bound_per_hour, dual_price_per_spec: prices }
 }
 
-/// An estimate of the lowest price per hour of new nodes for these pods; a fleet of many such pods comes close to it.
-/// It is higher than [`DualPrices::lower_bound_per_hour`], because it includes capacity that no packing can use, and it
-/// is not proved to be a bound. `None` if no estimate could be computed.
-pub fn estimated_optimum_per_hour(problem: &Problem, specs: &[(Arc<PodSpec>, u32)]) -> Option<f64> {
-    cost::estimate(&pods_only(problem, specs), problem)
-}
-
 fn pods_only(problem: &Problem, specs: &[(Arc<PodSpec>, u32)]) -> Problem {
     let mut pods_only = Problem {
         catalogs: problem.catalogs.clone(),

@@ -48,7 +48,7 @@ pub(super) struct PodIndex {
 
 /// Pods of one spec that the current simulation moves.
 pub(super) struct Moving {
-    spec: u32,
+    pub(super) spec: u32,
     pub(super) pods: Vec<BoundAt>,
 }
 
@@ -161,6 +161,17 @@ impl PodIndex {
         let at = movers.get(group as usize - groups)?.first()?;
         let movable_pods = self.movable_pods.get(at.node as usize)?;
         movable_pods.iter().find(|pod| pod.position == at.pod).map(|pod| pod.spec)
+    }
+
+    /// The spec of a bound pod that may have to move.
+    pub(super) fn spec_at(&self, pod: BoundAt) -> Option<u32> {
+        let movable_pods = self.movable_pods.get(pod.node as usize)?;
+        movable_pods.iter().find(|one| one.position == pod.pod).map(|one| one.spec)
+    }
+
+    /// The pods of a node that may have to move.
+    pub(super) fn movable(&self, node: usize) -> impl Iterator<Item = BoundAt> + '_ {
+        self.movable_pods[node].iter().map(move |pod| BoundAt { node: node as u32, pod: pod.position })
     }
 
     pub(super) fn spec(&self, number: u32) -> &Arc<PodSpec> {

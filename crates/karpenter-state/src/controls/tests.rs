@@ -19,6 +19,7 @@ fn each_annotation_sets_its_own_control_and_nothing_else() {
     let defaults = PoolPolicy::default();
     assert_eq!(controls(&pool(&[])), (defaults.clone(), vec![]));
     let cases = [
+        ("saving-ratio", "0.2", PoolPolicy { saving_ratio: Some(0.2), ..defaults.clone() }),
         ("min-saving-percent", "12.5", PoolPolicy { min_saving_ratio: 0.125, ..defaults.clone() }),
         ("min-saving-per-hour", "0.05", PoolPolicy { min_saving_per_hour: 0.05, ..defaults.clone() }),
         ("cool-down", "1h30m", PoolPolicy { cool_down_secs: 5400, ..defaults.clone() }),
@@ -43,6 +44,7 @@ fn invalid_annotation_is_reported_and_uses_the_safe_value() {
     let defaults = PoolPolicy::default();
     let moves_nothing = PoolPolicy { max_moves_per_hour: Some(0), ..defaults.clone() };
     let cases = [
+        ("saving-ratio", "-1", moves_nothing.clone()),
         ("min-saving-percent", "5%", moves_nothing.clone()),
         ("min-saving-percent", "101", moves_nothing.clone()),
         ("min-saving-percent", "NaN", moves_nothing.clone()),

@@ -146,6 +146,7 @@ fn settings(arguments: &PlanArguments) -> Settings {
         },
         spot_to_spot: arguments.spot_to_spot,
         effort: arguments.knobs.effort.0,
+        saving_ratio: arguments.consolidation_saving_ratio,
         ..Settings::default()
     }
 }

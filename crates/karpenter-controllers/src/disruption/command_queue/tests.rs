@@ -27,7 +27,6 @@ fn awaiting_replacement(method: Method, replacement: &str, since: Timestamp) -> 
         price_before_per_hour: 1.0,
         price_after_per_hour: 1.0,
         termination_grace_period_secs: None,
-        is_low_yield: false,
         terminate_first_reason: "",
     };
     let state = CommandState::AwaitingReplacements { since, replacements: vec![id(replacement)] };

@@ -96,8 +96,8 @@ fn due(cluster: &Cluster, state_node: usize, budget_deadline: Option<Timestamp>)
         moves: Vec::new(),
         price_before_per_hour: 0.1,
         price_after_per_hour: 0.0,
+        disruption_price_per_hour: 0.0,
         termination_grace_period_secs: None,
-        is_low_yield: false,
     };
     let resolved = ResolvedCommand {
         method: Method::Rebalance,
@@ -108,7 +108,6 @@ fn due(cluster: &Cluster, state_node: usize, budget_deadline: Option<Timestamp>)
         price_before_per_hour: 0.1,
         price_after_per_hour: 0.0,
         termination_grace_period_secs: None,
-        is_low_yield: false,
         terminate_first_reason: "",
     };
     ActiveCommand {

@@ -64,6 +64,15 @@ pub(super) fn spread_share(value: &str) -> Result<SpreadShare, String> {
     }
 }
 
+/// A number that is not negative; 0.08 if empty.
+pub(super) fn ratio(value: &str) -> Result<f64, String> {
+    if value.is_empty() {
+        return Ok(0.08);
+    }
+    let ratio = value.parse::<f64>().ok().filter(|ratio| ratio.is_finite() && *ratio >= 0.0);
+    ratio.ok_or_else(|| "valid: a number from 0, such as 0.08".to_owned())
+}
+
 pub(super) fn gates(value: &str) -> Result<FeatureGates, String> {
     value.parse()
 }

@@ -62,11 +62,19 @@ async fn requested_node_gets_its_own_verdict() {
     let some = async || of(None).iter().filter(|standing| *standing == "NotCheaper").count();
     world.until("some verdicts", some, |count| *count == 10).await;
     let entries = verdicts.entries(None);
-    let fine = entries.iter().find(|entry| entry.standing == "Fine").expect("one that had no turn");
-    let node = fine.node.clone().expect("a node");
-    let words = "No command with this node, alone or with others, saves enough for its disruption cost; the running nodes cost ";
-    assert!(fine.why.starts_with(words), "{}", fine.why);
-    assert!(fine.why.contains("; the lower bound for their pods is "), "{}", fine.why);
+    let stays = entries.iter().find(|entry| entry.standing == "Stays").expect("one that had no turn");
+    let node = stays.node.clone().expect("a node");
+    // The terms of the objective, in $/h: the price is at most the sum of the others.
+    let words: Vec<&str> = stays.why.split([' ', ';']).collect();
+    let terms: Vec<f64> =
+        words.iter().filter_map(|word| word.trim_end_matches([',', ':']).parse().ok()).collect();
+    let [price, elsewhere, free_capacity, pods, moving] = terms[..] else { panic!("{}", stays.why) };
+    assert!(pods == 1.0 && price > 0.0 && moving > 0.0, "{}", stays.why);
+    assert!(
+        price <= elsewhere + free_capacity + moving + 2e-4 && stays.why.ends_with(": stays"),
+        "{}",
+        stays.why
+    );
     let began = world.seconds();
     verdicts.request(&node, world.clock.now());
     world.until("the requested verdict", async || of(Some(&node)), |found| found == &["NotCheaper"]).await;
@@ -77,7 +85,7 @@ async fn requested_node_gets_its_own_verdict() {
     let earlier = world.until("earlier verdicts", earlier, |found| !found.is_empty()).await;
     for entry in earlier {
         let alone = entry.alone.expect("just seen");
-        assert_eq!((entry.standing.as_str(), alone.standing.as_str()), ("Fine", "NotCheaper"));
+        assert_eq!((entry.standing.as_str(), alone.standing.as_str()), ("Stays", "NotCheaper"));
         assert!(alone.at < entry.at, "{} {}", alone.at, entry.at);
     }
     world.stop().await;
