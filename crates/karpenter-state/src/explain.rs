@@ -27,6 +27,8 @@ use crate::workloads::name_of;
 /// How an explanation plans.
 #[derive(Debug, Clone, Default)]
 pub struct ExplainSettings {
+    /// Where the objects are from.
+    pub source: Source,
     /// The time of the dump; by default the newest time in it.
     pub now: Option<Timestamp>,
     pub options: Options,
@@ -63,7 +65,7 @@ pub fn explain_input(objects: Objects, catalog: &CatalogChoice, settings: &Expla
     }
     notes.extend(dump.notes);
     ExplainInput {
-        source: Source::Dump,
+        source: settings.source,
         now_secs: now.map(Timestamp::as_second),
         notes: texts(&notes),
         problem,

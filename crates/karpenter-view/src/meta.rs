@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 pub const API_VERSION: &str = "v1";
 
 /// The origin of the facts in a document.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub enum Source {
@@ -15,6 +15,7 @@ pub enum Source {
     /// The objects of a cluster, read by the command itself.
     Cluster,
     /// Manifests or a dump.
+    #[default]
     Dump,
     /// The simulated cluster of `up` or `demo`.
     Simulation,

@@ -46,6 +46,9 @@ impl Cli {
                 controller
             },
         );
+        // Without a file, `explain` reads the cluster.
+        let command = command
+            .mut_subcommand("explain", |explain| explain.mut_arg("filenames", |files| files.required(false)));
         let matches = command.get_matches_from(arguments);
         (Self::from_arg_matches(&matches).unwrap_or_else(|error| error.exit()), ignored)
     }
@@ -204,7 +207,7 @@ fn parse_scheduler_config(text: &str) -> Result<SchedulerConfig, String> {
 }
 
 /// Manifests or a dump, and the instance types of its NodePools.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub(crate) struct InputArguments {
     /// Manifest file, directory (searched recursively for .yaml, .yml and .json) or - for standard input; repeatable
     #[arg(short = 'f', long = "filename", required = true, value_name = "FILE|DIR|-")]

@@ -1,31 +1,45 @@
-//! `karpenter explain`: explains one pod, node, NodeClaim or NodePool of a dump or of manifests.
+//! `karpenter explain`: explains one pod, node, NodeClaim or NodePool of a cluster, of a dump or of manifests.
 
 use std::io::{self, BufWriter, Write};
 
 use anyhow::{Result, bail};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Node;
+use karpenter_api::labels;
+use karpenter_catalog::aws;
 use karpenter_disruption::settings::{Mode, Settings};
 use karpenter_explain::input::ExplainInput;
 use karpenter_explain::{NotFound, explain_node, explain_node_claim, explain_node_pool, explain_pod, text};
 use karpenter_state::{ExplainSettings, explain_input};
-use karpenter_view::{Resolution, ResolutionKind};
+use karpenter_view::{Resolution, ResolutionKind, Source};
 use serde::Serialize;
 
 use crate::cli::{ExplainArguments, ExplainFormat, ExplainKind, ModeChoice};
-use crate::plan::{Input, catalog_choice, read_objects};
+use crate::plan::{Input, catalog_choice, read_objects, read_texts};
 use crate::render::{write_value_json, write_value_yaml};
-use crate::{Outcome, diagnostics};
+use crate::{Outcome, cluster_objects, diagnostics};
 
 pub(crate) fn run(arguments: &ExplainArguments) -> Result<Outcome> {
-    let Input { mut reading, error_count, lost_pools: _ } = read_objects(&arguments.input)?;
+    let is_cluster = arguments.input.filenames.is_empty();
+    let Input { mut reading, error_count, lost_pools: _ } = if is_cluster {
+        read_texts(cluster_objects::read(arguments.kubeconfig.as_deref())?)?
+    } else {
+        read_objects(&arguments.input)?
+    };
     if error_count > 0 {
         diagnostics::print_warning(
             "objects with errors are left out, so the explanation may be incomplete; correct or remove the objects above",
         );
     }
     reading.objects.scheduler_config.clone_from(&arguments.input.scheduler_config);
-    let catalog = catalog_choice(&arguments.input)?;
+    let mut input_arguments = arguments.input.clone();
+    if input_arguments.region.is_none() {
+        input_arguments.region = region_of(&reading.objects.nodes);
+    }
+    let catalog = catalog_choice(&input_arguments)?;
     let settings = ExplainSettings {
-        now: arguments.now,
+        source: if is_cluster { Source::Cluster } else { Source::Dump },
+        now: arguments.now.or_else(|| is_cluster.then(Timestamp::now)),
         options: arguments.knobs.options(),
         settings: Settings {
             mode: match arguments.knobs.mode {
@@ -42,6 +56,12 @@ pub(crate) fn run(arguments: &ExplainArguments) -> Result<Outcome> {
     let is_blocked = answer(arguments, &input, &mut out)?;
     out.flush()?;
     Ok(if arguments.check && is_blocked { Outcome::InputRefused } else { Outcome::Done })
+}
+
+/// The region of the nodes, if the AWS catalog has it: instance types and prices are those of this region.
+fn region_of(nodes: &[Node]) -> Option<String> {
+    let region = nodes.iter().find_map(|node| node.metadata.labels.as_ref()?.get(labels::REGION))?;
+    (!aws::catalog().zones(region).is_empty()).then(|| region.clone())
 }
 
 /// Prints the document, and returns whether its object is blocked.

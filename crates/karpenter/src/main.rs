@@ -5,6 +5,7 @@ mod bench;
 #[cfg(feature = "aws")]
 mod bootstrap;
 mod cli;
+mod cluster_objects;
 mod connect;
 mod controller;
 mod convert;

@@ -22,6 +22,7 @@ use karpenter_model::instance_type::InstanceType;
 use karpenter_model::problem::ReservedMode;
 use karpenter_state::{CatalogChoice, Note, ObjectReader, Reading, Severity, assemble};
 
+use self::input::Inputs;
 use crate::cli::{self, InputArguments, PlanArguments};
 use crate::render::terminal::Terminal;
 use crate::render::{self, Timings, View};
@@ -104,7 +105,12 @@ pub(crate) struct Input {
 
 /// Reads and validates all objects, prints errors, and counts them.
 pub(crate) fn read_objects(arguments: &InputArguments) -> Result<Input> {
-    let inputs = input::read_all(&arguments.filenames)?;
+    read_texts(input::read_all(&arguments.filenames)?)
+}
+
+/// Reads and validates the objects of texts, prints errors, and counts them.
+pub(crate) fn read_texts(inputs: Inputs) -> Result<Input> {
+    let names: Vec<String> = inputs.texts.iter().map(|(name, _)| name.clone()).collect();
     let mut error_count = inputs.errors.len();
     for error in &inputs.errors {
         diagnostics::print_error(error);
@@ -127,7 +133,6 @@ pub(crate) fn read_objects(arguments: &InputArguments) -> Result<Input> {
         }
     }
     if document_count == 0 && error_count == 0 {
-        let names: Vec<String> = arguments.filenames.iter().map(|path| path.display().to_string()).collect();
         bail!("{}: no object in the input; valid: at least one Kubernetes manifest", names.join(", "));
     }
     let old_error_count = read_old(&old_documents, &mut reader);

@@ -1,5 +1,7 @@
 //! The arguments of `karpenter explain`.
 
+use std::path::PathBuf;
+
 use clap::{Args, ValueEnum};
 
 use super::{InputArguments, Knobs, parse_time};
@@ -20,6 +22,11 @@ pub(crate) struct ExplainArguments {
     #[command(flatten)]
     pub(crate) input: InputArguments,
 
+    /// Kubeconfig of the cluster to read if there is no -f; by default KUBECONFIG, ~/.kube/config or the service
+    /// account of the pod
+    #[arg(long, value_name = "FILE", conflicts_with = "filenames")]
+    pub(crate) kubeconfig: Option<PathBuf>,
+
     #[command(flatten)]
     pub(crate) knobs: Knobs,
 
@@ -27,7 +34,7 @@ pub(crate) struct ExplainArguments {
     #[arg(long)]
     pub(crate) spot_to_spot: bool,
 
-    /// Time of the dump, RFC 3339; by default the newest time in it
+    /// The current time, RFC 3339; by default the newest time in the dump, or the time of this computer for a cluster
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     pub(crate) now: Option<jiff::Timestamp>,
 

@@ -5,6 +5,7 @@ mod bootstrap;
 mod consolidate;
 mod controller;
 mod demo;
+mod explain;
 mod fuzz_smoke;
 mod legacy;
 mod network;

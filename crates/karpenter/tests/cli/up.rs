@@ -19,9 +19,9 @@ use serde_json::json;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A running `karpenter up` that is killed at the end of its test.
-struct Up {
+pub(crate) struct Up {
     process: Child,
-    kubeconfig: PathBuf,
+    pub(crate) kubeconfig: PathBuf,
     said: String,
 }
 
@@ -34,7 +34,7 @@ impl Drop for Up {
 
 impl Up {
     /// Starts it on a free port and waits until it reports that it is running.
-    fn start(folder: &Path, arguments: &[&str]) -> Self {
+    pub(crate) fn start(folder: &Path, arguments: &[&str]) -> Self {
         let kubeconfig = folder.join("kubeconfig");
         let mut process = command(arguments)
             .args(["--port", "0", "--kubeconfig"])
@@ -51,7 +51,7 @@ impl Up {
         Self { process, kubeconfig, said }
     }
 
-    async fn client(&self) -> Client {
+    pub(crate) async fn client(&self) -> Client {
         let file = Kubeconfig::read_from(&self.kubeconfig).expect("a kubeconfig");
         let config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await;
         Client::try_from(config.expect("complete")).expect("usable")
@@ -72,10 +72,10 @@ fn command(arguments: &[&str]) -> Command {
 }
 
 /// A directory that is removed at the end of the test.
-struct Folder(PathBuf);
+pub(crate) struct Folder(pub(crate) PathBuf);
 
 impl Folder {
-    fn new(name: &str) -> Self {
+    pub(crate) fn new(name: &str) -> Self {
         let path = std::env::temp_dir().join(format!("karpenter-up-{name}-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&path);
         std::fs::create_dir_all(&path).expect("a folder");

@@ -1,11 +1,15 @@
 //! Tests of the binary with `karpenter explain`: the exact text for the situations in examples/explain, the documents as
-//! JSON, exit codes and messages. `UPDATE_EXPECT=1 cargo test -p karpenter --test explain` writes the expected output.
+//! JSON, exit codes and messages. `UPDATE_EXPECT=1 cargo test -p karpenter --test cli explain::` writes the expected output.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use expect_test::expect_file;
-use serde_json::Value;
+use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, ListParams, PostParams, TypeMeta};
+use kube::runtime::wait::await_condition;
+use serde_json::{Value, json};
+
+use crate::up::{Folder, Up};
 
 fn examples() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/explain")
@@ -202,4 +206,119 @@ fn binary_answers_as_plugin_of_kubectl() {
     let usage = stdout(&run(&["explain", "--help"]));
     assert!(usage.contains("Usage: kubectl karpenter explain"), "{usage}");
     std::fs::remove_dir_all(&directory).expect("the directory is removed");
+}
+
+/// The document of `karpenter explain … -o json`, without its origin and revision.
+fn document(arguments: &[&str]) -> (Value, Value) {
+    let output = Command::new(env!("CARGO_BIN_EXE_karpenter"))
+        .arg("explain")
+        .args(arguments)
+        .args(["-o", "json", "--now", "2030-01-01T00:00:00Z"])
+        .output()
+        .expect("the binary runs");
+    let mut document: Value = serde_json::from_str(&stdout(&output)).expect("JSON");
+    let meta = document["meta"].take();
+    (document, meta)
+}
+
+#[tokio::test]
+async fn cluster_and_its_dump_have_the_same_answer() {
+    let folder = Folder::new("explain");
+    let up = Up::start(&folder.0, &["--nodes", "1"]);
+    let client = up.client().await;
+    let resource = |group: &str, version: &str, kind: &str, plural: &str| {
+        ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), plural)
+    };
+    let kinds = [
+        resource("karpenter.kwok.sh", "v1alpha1", "KWOKNodeClass", "kwoknodeclasses"),
+        resource("karpenter.sh", "v1", "NodePool", "nodepools"),
+        resource("", "v1", "Pod", "pods"),
+        resource("", "v1", "Node", "nodes"),
+    ];
+    let [classes, pools, pods, _] = &kinds;
+    let create = async |kind: &ApiResource, namespaced: bool, object: Value| {
+        let api: Api<DynamicObject> = if namespaced {
+            Api::namespaced_with(client.clone(), "default", kind)
+        } else {
+            Api::all_with(client.clone(), kind)
+        };
+        let object = serde_json::from_value(object).expect("an object");
+        api.create(&PostParams::default(), &object).await.expect("created");
+    };
+    create(
+        classes,
+        false,
+        json!({"apiVersion": "karpenter.kwok.sh/v1alpha1", "kind": "KWOKNodeClass", "metadata": {"name": "default"}}),
+    )
+    .await;
+    create(
+        pools,
+        false,
+        json!({
+            "apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": "small"},
+            "spec": {
+                "limits": {"cpu": "4"},
+                "template": {"spec": {
+                    "nodeClassRef": {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"},
+                    "requirements": [],
+                }},
+            },
+        }),
+    )
+    .await;
+    create(
+        pods,
+        true,
+        json!({
+            "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "large"},
+            "spec": {"containers": [
+                {"name": "c", "image": "pause", "resources": {"requests": {"cpu": "40"}}},
+            ]},
+        }),
+    )
+    .await;
+    let all_pools: Api<DynamicObject> = Api::all_with(client.clone(), pools);
+    let is_ready = |object: Option<&DynamicObject>| {
+        let conditions = object.and_then(|pool| pool.data["status"]["conditions"].as_array());
+        conditions.is_some_and(|all| all.iter().any(|one| one["type"] == "Ready" && one["status"] == "True"))
+    };
+    await_condition(all_pools, "small", is_ready).await.expect("the NodePool becomes ready");
+
+    let kubeconfig = up.kubeconfig.to_str().expect("UTF-8");
+    let (live, live_meta) = document(&["pod", "large", "--kubeconfig", kubeconfig]);
+    assert_eq!(live_meta["source"], "cluster");
+    assert_eq!(live["resolution"]["is"], "Blocked");
+    assert_eq!(live["chain"]["blockers"][0]["code"], "LimitExceeded");
+
+    let mut items = Vec::new();
+    for kind in &kinds {
+        let api: Api<DynamicObject> = Api::all_with(client.clone(), kind);
+        for mut object in api.list(&ListParams::default()).await.expect("listed").items {
+            object.types = Some(TypeMeta { api_version: kind.api_version.clone(), kind: kind.kind.clone() });
+            items.push(object);
+        }
+    }
+    let dump = folder.0.join("dump.json");
+    let text = json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string();
+    std::fs::write(&dump, text).expect("written");
+    let (offline, offline_meta) = document(&["pod", "large", "-f", dump.to_str().expect("UTF-8")]);
+    assert_eq!(offline_meta["source"], "dump");
+    assert_eq!(live, offline);
+}
+
+#[test]
+fn cluster_that_cannot_be_reached_is_an_error() {
+    let kubeconfig = Path::new(env!("CARGO_TARGET_TMPDIR")).join("no-such-kubeconfig");
+    let output = Command::new(env!("CARGO_BIN_EXE_karpenter"))
+        .args(["explain", "pod", "web", "--kubeconfig"])
+        .arg(&kubeconfig)
+        .output()
+        .expect("the binary runs");
+    assert_eq!(output.status.code(), Some(1));
+    let error = String::from_utf8(output.stderr).expect("text");
+    assert!(
+        error.starts_with(&format!("error: cannot read --kubeconfig {}", kubeconfig.display())),
+        "{error}"
+    );
+    assert!(output.stdout.is_empty());
 }
