@@ -1,5 +1,5 @@
-//! The code that is fuzzed, and the properties that must hold for every input: no panic, and no plan that violates a
-//! rule.
+//! The functions that are fuzzed, and the properties that must hold for every input: no panic, and no plan that
+//! violates a rule.
 //!
 //! These are plain functions of bytes, so that the fuzz targets and the stable test `fuzz_smoke` run the same code. The
 //! inputs are generated elsewhere.
@@ -11,7 +11,7 @@ use karpenter_model::problem::{Mode, PodNames, Problem};
 use karpenter_model::quantity::Quantity;
 use karpenter_state::{CatalogChoice, Objects, assemble};
 
-/// More replicas take longer and add no new cases.
+/// The maximum number of pods per group. More replicas take longer and test no new cases.
 const PODS_PER_GROUP_MAX: u32 = 40;
 
 /// Reads, assembles and plans manifests in both modes, and validates the plans.
@@ -80,7 +80,7 @@ fn shorten(problem: &mut Problem) {
             PodNames::Numbered { count, .. } => *count = (*count).min(PODS_PER_GROUP_MAX),
         }
     }
-    // The catalog is the same for every input; only a part of it is used, so that a run is short.
+    // The catalog is the same for every input. Most of its instance types are removed, so that a run is short.
     for catalog in &mut problem.catalogs {
         let few = catalog.iter().step_by(5).cloned().collect();
         *catalog = Arc::new(few);

@@ -1,8 +1,9 @@
-//! `cases`: counts the test cases of the AWS provider and writes the counts to docs/aws-cases.md. The part of that
-//! document after [`HAND_WRITTEN`] is kept.
+//! The task `cases`: counts the test cases of the AWS provider and writes the counts to docs/aws-cases.md. The part of
+//! that document from [`HAND_WRITTEN`] on is not changed.
 //!
-//! A case is a row of a table in a test: a list of tuples that the test iterates over. A test without a table is one
-//! case. Golden files, properties and loops over whole catalogs count as one each, so the numbers are lower bounds.
+//! A case is a row of a table in a test: an element of a list of tuples over which the test iterates. A test without a
+//! table counts as one case. Golden files, properties and loops over whole catalogs count as one case each, so the
+//! numbers are lower bounds.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -130,7 +131,7 @@ fn next_test(code: &str, from: usize) -> Option<usize> {
         .min()
 }
 
-/// The number of elements of the outermost lists of tuples.
+/// The number of tuples in the outermost lists of tuples.
 fn rows(body: &str) -> usize {
     let bytes = body.as_bytes();
     let mut total = 0;
@@ -172,7 +173,7 @@ fn tuples(list: &str) -> usize {
     found
 }
 
-/// The position after the bracket that closes the one at `open`.
+/// The position after the bracket that closes the bracket at `open`.
 fn closing(code: &str, open: usize) -> usize {
     let mut depth = 0_usize;
     for (offset, byte) in code.bytes().enumerate().skip(open) {

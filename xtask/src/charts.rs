@@ -1,6 +1,6 @@
 //! Manages the copies of the CustomResourceDefinitions in the charts. Helm reads only files of a chart, so both charts
-//! need their own copies: `charts` writes them, and `tidy` reports differences. `tidy` also compares the versions of
-//! the charts with that of the workspace.
+//! need copies of their own. The task `charts` writes the copies, and `tidy` reports differences. `tidy` also compares
+//! the versions of the charts with the version of the workspace.
 //!
 //! This module does not parse definitions or templates; `e2e/charts` renders the charts.
 
@@ -15,7 +15,7 @@ use crate::tidy::Findings;
 const SOURCE: &str = "crates/karpenter-api/crds";
 const CHARTS: [&str; 3] = ["karpenter", "karpenter-config", "karpenter-crd"];
 
-/// The files that a folder of the charts must have, by file name.
+/// A folder of a chart, and the files that it must have, by file name.
 struct Copy {
     target: PathBuf,
     files: BTreeMap<String, String>,
@@ -79,7 +79,7 @@ fn copies(root: &Path) -> Result<Vec<Copy>> {
     ])
 }
 
-/// The YAML files of a folder by name; empty if the folder does not exist.
+/// The text of the YAML files of a folder, by file name; empty if the folder does not exist.
 fn yaml_files(folder: &Path) -> Result<BTreeMap<String, String>> {
     let mut files = BTreeMap::new();
     let Ok(entries) = fs::read_dir(folder) else { return Ok(files) };
@@ -94,7 +94,7 @@ fn yaml_files(folder: &Path) -> Result<BTreeMap<String, String>> {
     Ok(files)
 }
 
-/// Names that are in only one of the two maps, or have different text.
+/// File names that are in only one of the two maps, or whose texts differ.
 fn differing(present: &BTreeMap<String, String>, wanted: &BTreeMap<String, String>) -> Vec<String> {
     let mut names: Vec<String> = present.keys().chain(wanted.keys()).cloned().collect();
     names.sort();

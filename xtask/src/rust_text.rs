@@ -1,5 +1,5 @@
-//! Finds comments and literals in Rust source text. It is a lexer for these two only: `cases` needs the code without
-//! them, `tidy` needs the prose in them. It parses nothing else and accepts text that does not compile.
+//! Finds comments and literals in Rust source text: `cases` needs the code without them, `tidy` needs the prose in
+//! them. This lexer recognises nothing else and accepts text that does not compile.
 
 use std::ops::Range;
 
@@ -43,7 +43,8 @@ pub(crate) fn texts(source: &str) -> Vec<Text> {
     found
 }
 
-/// The code with spaces for comments and underscores for literals, whose brackets do not count. Code is ASCII otherwise.
+/// The code in which comments are replaced by spaces and literals by underscores, so that brackets in them do not
+/// count. The other code is ASCII.
 pub(crate) fn code(source: &str) -> String {
     let ascii = |byte: u8| if byte.is_ascii() { byte } else { b'_' };
     let mut code: Vec<u8> = source.bytes().map(ascii).collect();
@@ -64,7 +65,7 @@ fn line_end(bytes: &[u8], at: usize) -> usize {
     bytes[at..].iter().position(|byte| *byte == b'\n').map_or(bytes.len(), |offset| at + offset)
 }
 
-/// Block comments nest.
+/// The end of a block comment. Block comments may be nested.
 fn block_end(bytes: &[u8], open: usize) -> usize {
     let (mut at, mut depth) = (open, 0_usize);
     while at < bytes.len() {
@@ -107,13 +108,13 @@ fn raw_string_end(bytes: &[u8], at: usize) -> Option<usize> {
     Some(inside + found + mark.len())
 }
 
-/// None for a lifetime.
+/// The end of a character literal; `None` if the quote begins a lifetime.
 fn character_end(bytes: &[u8], open: usize) -> Option<usize> {
     let longest = bytes.len().min(open + 12);
     if bytes.get(open + 1) == Some(&b'\\') {
         return (open + 3..longest).find(|at| bytes[*at] == b'\'').map(|at| at + 1);
     }
-    // One character of up to four bytes.
+    // A character has up to four bytes.
     let closes = (open + 2..longest.min(open + 6)).find(|at| bytes[*at] == b'\'')?;
     let is_one = std::str::from_utf8(&bytes[open + 1..closes]).is_ok_and(|text| text.chars().count() == 1);
     is_one.then_some(closes + 1)

@@ -1,6 +1,7 @@
 //! `tidy`: rules of this repository that rustc and clippy do not check. Every finding names a file and the fix.
 //!
-//! Errors fail the check; warnings (long files) are only printed, because where to split a file is a matter of judgement.
+//! Errors fail the check. Warnings (about long files) are only printed, because where to split a file is a matter of
+//! judgement.
 
 mod dependencies;
 mod modules;
@@ -50,7 +51,7 @@ pub(crate) fn run() -> Result<bool> {
     Ok(findings.errors.is_empty())
 }
 
-/// Removes exceptions to the layers of modules that no source file needs any more.
+/// Removes the exceptions to the layers of modules that no source file needs any longer.
 pub(crate) fn shorten_exceptions() -> Result<()> {
     let root = root();
     modules::shorten(&root, &tracked_files(&root)?)

@@ -1,6 +1,7 @@
 //! Tests that every series and label that the chart's dashboards query is in the tables of docs/metrics.md.
 //!
-//! Those tables are compared with a running controller elsewhere (`karpenter-aws`, scenario test `whole::pages`).
+//! The tables in docs/metrics.md are compared with a running controller by another test (`karpenter-aws`, scenario test
+//! `whole::pages`).
 
 #[path = "dashboards/promql.rs"]
 mod promql;
@@ -12,7 +13,7 @@ use serde_json::Value;
 
 use crate::promql::{Expression, parse};
 
-/// Labels that Prometheus adds to everything that it scrapes.
+/// Labels that Prometheus adds to every series that it scrapes.
 const OF_SCRAPES: [&str; 4] = ["job", "instance", "namespace", "pod"];
 
 struct Series {
@@ -59,7 +60,7 @@ impl Check<'_> {
         plain.or_else(summary).or_else(bucket).or_else(|| total("_count")).or_else(|| total("_sum"))
     }
 
-    /// Checks a selector, and returns the labels of its series; `None` if they may have other labels too.
+    /// Checks a selector, and returns the labels of its series; `None` if they may have other labels as well.
     fn selector(&mut self, name: &str, asked: &[String]) -> Option<BTreeSet<String>> {
         self.series += 1;
         let Some((series, of_kind)) = self.series(name) else {

@@ -25,10 +25,11 @@ use crate::cache::Cache;
 pub use free_addresses::{FreeAddresses, LaunchSubnet};
 pub use public::PublicSubnets;
 
-/// How much longer than EC2's cached response a count of free addresses is kept; it is kept at least for
-/// `COUNT_TTL_MIN`.
+/// How much longer than EC2's cached response a subnet's count of free addresses is kept, unless `COUNT_TTL_MIN` is
+/// longer.
 const COUNT_TTL_BEYOND_REFRESH: Duration = Duration::from_secs(4 * 60);
-/// The minimum time for which a count of free addresses is kept.
+/// The lower limit of the time after which a subnet's cached count of free addresses expires, however short the refresh
+/// interval is.
 const COUNT_TTL_MIN: Duration = Duration::from_secs(5 * 60);
 
 /// The EC2 queries for selector terms: one for each term with tags, and one for all ids.

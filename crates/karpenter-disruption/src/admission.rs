@@ -12,7 +12,7 @@ use crate::pod_budgets::{JointEvictions, PodBudgetUse};
 use crate::pool_policy::{MoveAllowance, check_saving};
 use crate::verdict::Verdict;
 
-/// What is left of budgets, PodDisruptionBudgets and moves per hour.
+/// What is left of budgets, of PodDisruptionBudgets and of the maximum moves per hour after the admitted commands.
 pub(crate) struct Admission<'p, 'a> {
     context: &'p EvaluationContext<'a>,
     left: BTreeMap<Arc<str>, u32>,
@@ -30,7 +30,8 @@ impl<'p, 'a> Admission<'p, 'a> {
         }
     }
 
-    /// Reserves what the command needs, or returns what it would exceed and reserves nothing.
+    /// Subtracts what the command needs from what is left. If not enough is left, subtracts nothing and returns what
+    /// the command would exceed.
     pub(crate) fn admit(&mut self, command: &Command) -> Result<(), Verdict> {
         let cluster = self.context.cluster;
         check_saving(cluster, command)?;

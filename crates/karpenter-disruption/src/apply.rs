@@ -1,5 +1,5 @@
-//! Computes the cluster after a plan for an empty cluster was executed, or after commands were executed. Used by
-//! simulations and benchmarks.
+//! Computes the cluster after a plan for an empty cluster was executed, or after commands were executed. Simulations
+//! and benchmarks use it.
 //!
 //! Every launch uses the cheapest option, and every pod is bound to its planned node. No decisions are made here.
 
@@ -127,7 +127,7 @@ pub fn after(cluster: &Cluster, commands: &[Command]) -> Cluster {
     next
 }
 
-/// Counts moved pods for the maximum moves per hour of the NodePool that they leave.
+/// Counts the moved pods of each NodePool, because a NodePool may limit the moves per hour.
 fn count_moves(cluster: &mut Cluster, command: &Command) {
     if command.method.reason() != Reason::Underutilized {
         return;

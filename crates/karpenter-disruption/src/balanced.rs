@@ -28,7 +28,7 @@ pub struct Score {
 
 impl Score {
     fn new(saving_per_hour: f64, cost: f64, totals: Totals, k: f64) -> Self {
-        // Without price or disruption cost there are no shares; the command is rejected.
+        // Without price or disruption cost there are no shares to compare, so the command is rejected.
         if totals.price_per_hour <= 0.0 || totals.reschedule_cost <= 0.0 {
             return Self { savings_share: 0.0, disruption_share: 0.0, k };
         }
@@ -58,7 +58,7 @@ impl Score {
     }
 }
 
-/// The totals by NodePool, over all nodes, whether they are candidates or not.
+/// The totals of each NodePool over all its nodes, including nodes that are not candidates.
 pub fn totals(cluster: &Cluster) -> BTreeMap<Arc<str>, Totals> {
     let mut by_pool: BTreeMap<Arc<str>, Totals> = BTreeMap::new();
     for state_node in &cluster.state_nodes {
@@ -74,7 +74,7 @@ fn is_balanced(pool: &NodePoolView) -> bool {
     pool.policy == ConsolidationPolicy::Balanced
 }
 
-/// The scores of all NodePools with this policy that have candidates in the command.
+/// The score of the command for each NodePool with the policy Balanced of which a node is a candidate.
 pub fn scores(
     cluster: &Cluster,
     totals: &BTreeMap<Arc<str>, Totals>,
@@ -98,7 +98,7 @@ pub fn scores(
     scores
 }
 
-/// Checks that every NodePool approves; otherwise returns the lowest score.
+/// Checks that the score reaches the threshold of every NodePool concerned; otherwise returns the lowest score.
 pub(crate) fn approve(
     cluster: &Cluster,
     totals: &BTreeMap<Arc<str>, Totals>,
@@ -111,7 +111,7 @@ pub(crate) fn approve(
     }
 }
 
-/// Whether the best case, deletion without a replacement, would be approved.
+/// Checks whether the cheapest case, deletion of the candidate without a replacement, would be approved.
 pub(crate) fn check_best_case(
     pool: &NodePoolView,
     totals: &BTreeMap<Arc<str>, Totals>,

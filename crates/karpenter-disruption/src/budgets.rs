@@ -25,7 +25,7 @@ impl Remaining {
         self.allowed.saturating_sub(self.disrupting).saturating_sub(self.proposed)
     }
 
-    /// Whether there are nodes and nothing is allowed, which is published as an event.
+    /// Whether budgets allow no disruption in a NodePool that has nodes; this is published as an event.
     pub fn is_blocking(self) -> bool {
         self.nodes > 0 && self.allowed == 0
     }
@@ -36,7 +36,7 @@ pub fn remaining(cluster: &Cluster, reason: Reason) -> BTreeMap<Arc<str>, Remain
     remaining_excluding(cluster, reason, &BTreeSet::new())
 }
 
-/// Like [`remaining`], but does not count these claims as proposed.
+/// Like [`remaining`], but nodes with these claims do not count as proposed.
 pub(crate) fn remaining_excluding(
     cluster: &Cluster,
     reason: Reason,
@@ -57,7 +57,8 @@ pub(crate) fn remaining_excluding(
             continue;
         }
         pool.nodes += 1;
-        // Unhealthy nodes do not use up the budget for their own repair.
+        // An unhealthy node counts as disrupted, except for the reason Unhealthy: it must not use up the budget for its
+        // own repair.
         let is_unhealthy = !state_node.is_ready && reason != Reason::Unhealthy;
         if state_node.is_marked_for_deletion || state_node.is_rebooting || is_unhealthy {
             pool.disrupting += 1;

@@ -1,6 +1,6 @@
 //! Decides which nodes may be disrupted, or what blocks their disruption.
 //!
-//! The methods decide whether there is a reason to disrupt a node.
+//! Whether there is a reason to disrupt a node is decided by the methods, such as drift or consolidation.
 //!
 //! Upstream: pkg/controllers/disruption/types.go (NewCandidate), pkg/controllers/state/statenode.go.
 
@@ -11,16 +11,16 @@ use std::sync::Arc;
 use crate::cluster::{Cluster, NodePod, Reason, StateNode};
 use crate::command::Candidate;
 
-/// Which protections a method respects.
+/// Which protections of a node and of its pods a method respects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum DisruptionClass {
     /// All protections of node and pods apply.
     Graceful,
-    /// Protections of the node apply; protections of pods apply unless the claim has a termination grace period.
+    /// The protections of the node apply. Those of its pods apply only if the claim has no termination grace period.
     Eventual,
-    /// Of the pods' protections only do-not-disrupt applies. For emptiness in the v1alpha5 API.
+    /// Of the protections of pods, only do-not-disrupt applies. This class is for emptiness in the v1alpha5 API.
     Emptied,
-    /// Protections of the node do not apply, and those of pods only without a termination grace period.
+    /// The protections of the node do not apply. Those of its pods apply only if there is no termination grace period.
     Repair,
 }
 
@@ -29,7 +29,8 @@ pub enum DisruptionClass {
 pub enum Blocked {
     /// The node is part of a running or proposed command. No event is published.
     InCommand,
-    /// A command for the same reason failed, and its replacements are not initialized yet.
+    /// A command with the same reason failed for this node, and the replacements of that command are not initialized
+    /// yet.
     Resting,
     RepairWithoutPool,
     NoNode,
@@ -53,7 +54,7 @@ pub enum Blocked {
     PodBudgets(Vec<Arc<str>>),
     /// The annotation `karpenter.sh/do-not-repair` protects the node.
     RepairVetoed,
-    /// Pods block the drain, and there is no termination grace period.
+    /// Protections of pods block the drain, and no termination grace period limits how long.
     RepairUnbounded,
 }
 
@@ -120,7 +121,7 @@ pub fn candidate(
     candidate_excluding(cluster, state_node, class, reason, &BTreeSet::new())
 }
 
-/// Like [`candidate`], but ignores proposed commands with these claims.
+/// Like [`candidate`], but does not treat nodes with these claims as part of a proposed command.
 pub(crate) fn candidate_excluding(
     cluster: &Cluster,
     index: usize,
@@ -134,7 +135,8 @@ pub(crate) fn candidate_excluding(
     if has_budget_share || cluster.disrupting_claims.contains(&state_node.claim) {
         return Err(Blocked::InCommand);
     }
-    // The hold-off is per reason: an unhealthy node is repaired even if a drift command for it failed.
+    // After a failed command, the node is not disrupted for the same reason for some time. Other reasons still apply:
+    // an unhealthy node is repaired even if a drift command for it failed.
     if cluster.held_off.get(&state_node.claim).is_some_and(|failed| failed.contains(&reason)) {
         return Err(Blocked::Resting);
     }
@@ -147,7 +149,8 @@ pub(crate) fn candidate_excluding(
     if !cluster.pools.contains_key(name) {
         return Err(Blocked::NoPool(name.clone()));
     }
-    // Repair determines the termination grace period later.
+    // Blocking pods are not checked here for repair, which determines later whether a termination grace period bounds
+    // the drain.
     let is_bounded = state_node.termination_grace_period_secs.is_some();
     let is_waived = class == DisruptionClass::Repair || (class == DisruptionClass::Eventual && is_bounded);
     if !is_waived && let Some(blocked) = blocking_pod(cluster, state_node, class) {
@@ -193,7 +196,8 @@ fn check_node(state_node: &StateNode, class: DisruptionClass) -> Result<(), Bloc
     Ok(())
 }
 
-/// The first pod that blocks the drain. DaemonSet pods count, because their annotation protects the node.
+/// The first pod that blocks the drain. DaemonSet pods are checked like others, because their annotation protects the
+/// node, too.
 pub(crate) fn blocking_pod(
     cluster: &Cluster,
     state_node: &StateNode,

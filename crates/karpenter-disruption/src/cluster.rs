@@ -17,7 +17,7 @@ pub struct Cluster {
     /// pods, including the pods of nodes that are being deleted. If several nodes are equally good, the first one is
     /// used, so the caller sorts nodes by name for reproducible results.
     pub problem: Problem,
-    /// Every node of this provider, including those that are launching or being deleted.
+    /// Every node of this provider, including nodes that are launching or being deleted.
     pub state_nodes: Vec<StateNode>,
     /// Every NodePool by name, including static ones.
     pub pools: BTreeMap<Arc<str>, NodePoolView>,
@@ -30,8 +30,8 @@ pub struct Cluster {
     pub proposed_commands: Vec<ProposedCommand>,
     /// Candidates of commands that have started.
     pub disrupting_claims: BTreeSet<Arc<str>>,
-    /// Claims that are not disrupted for a while because a command for them failed, with the reasons of these
-    /// commands. A hold-off does not apply to other reasons or other claims.
+    /// Claims for which a command failed, with the reasons of the failed commands. For some time these claims are not
+    /// disrupted for the same reason; other reasons and other claims are not affected.
     pub held_off: BTreeMap<Arc<str>, BTreeSet<Reason>>,
     /// Whether commands that exceed the budgets are also returned, to be started when budgets allow it.
     pub plan_beyond_budgets: bool,
@@ -73,16 +73,16 @@ pub struct StateNode {
     pub is_registered: bool,
     pub is_initialized: bool,
     pub is_ready: bool,
-    /// The condition `InstanceTerminating` is true: budgets do not count the node.
+    /// The condition `InstanceTerminating` is true. Budgets do not count such a node.
     pub is_instance_terminating: bool,
-    /// Deleting, or selected by a command.
+    /// Whether the node is being deleted or is selected by a command.
     pub is_marked_for_deletion: bool,
-    /// The NodeClaim has a deletion timestamp.
+    /// Whether the NodeClaim has a deletion timestamp.
     pub is_deleting: bool,
     pub is_rebooting: bool,
     /// Whether pods are nominated for the node.
     pub is_nominated: bool,
-    /// `karpenter.sh/do-not-disrupt: "true"` on the node.
+    /// Whether the node has the annotation `karpenter.sh/do-not-disrupt: "true"`.
     pub is_do_not_disrupt: bool,
     /// When the condition `Drifted` became true.
     pub drifted_since_secs: Option<i64>,
@@ -94,13 +94,13 @@ pub struct StateNode {
     pub zone: Option<Arc<str>>,
     pub capacity_type: Option<Arc<str>>,
     pub reservation_id: Option<Arc<str>>,
-    /// Zero if unknown.
+    /// The price of the node; zero if unknown.
     pub price_per_hour: f64,
     pub created_at_secs: i64,
-    /// `None`: never expires.
+    /// The maximum lifetime of the node; `None`: unlimited.
     pub expire_after_secs: Option<i64>,
     pub termination_grace_period_secs: Option<i64>,
-    /// One per pod of `Problem::nodes[at]`, in the same order. For a node that is being deleted: the pods that a
+    /// The pods of the node, in the order of `Problem::nodes[at]`. For a node that is being deleted: the pods that a
     /// PodDisruptionBudget selects and that are not evicted yet.
     pub pods: Vec<NodePod>,
     /// Whether a repair policy names a condition of the node, even if its toleration has not elapsed yet.
@@ -117,10 +117,10 @@ pub struct StateNode {
 pub struct LegacyNodeMarks {
     /// The creation time of the Node, from which its age is measured.
     pub node_created_at_secs: Option<i64>,
-    /// `karpenter.sh/emptiness-timestamp`; an invalid value counts as long ago.
+    /// The value of `karpenter.sh/emptiness-timestamp`; an invalid value counts as a time long ago.
     pub empty_since_secs: Option<i64>,
-    /// `karpenter.sh/do-not-consolidate`: `true` protects the node from consolidation; any other value allows
-    /// consolidation even if the NodePool does not.
+    /// The value of `karpenter.sh/do-not-consolidate`: `true` protects the node from consolidation; any other value
+    /// allows consolidation even if the NodePool does not.
     pub do_not_consolidate: Option<bool>,
 }
 
@@ -141,7 +141,7 @@ pub struct NodePod {
     pub is_evictable: bool,
     /// Whether the pod has a do-not-disrupt annotation that is in effect.
     pub is_do_not_disrupt: bool,
-    /// `karpenter.sh/do-not-evict`; in effect on nodes of pools with [`LegacyRules`] only.
+    /// Whether the pod has `karpenter.sh/do-not-evict`, which is in effect on nodes of pools with [`LegacyRules`] only.
     pub is_do_not_evict: bool,
     /// Whether the condition `Ready` of the pod is `False`.
     pub is_unready: bool,
@@ -162,7 +162,8 @@ pub struct PodBudget {
     pub disruptions_allowed: u32,
     /// `unhealthyPodEvictionPolicy: AlwaysAllow`.
     pub always_allows_unready: bool,
-    /// `maxUnavailable` is 0 or 0 %, or `minAvailable` is 100 %.
+    /// Whether the PodDisruptionBudget never allows an eviction: `maxUnavailable` is 0 or 0 %, or `minAvailable` is 100
+    /// %.
     pub is_fully_blocking: bool,
 }
 
@@ -217,7 +218,7 @@ pub enum ConsolidationPolicy {
 #[derive(Debug, Clone, Default)]
 pub struct NodePoolView {
     pub name: Arc<str>,
-    /// Index into `Problem::pools` if it launches nodes for pods.
+    /// Index into `Problem::pools`; `None` if no nodes are launched from this NodePool for pending pods.
     pub launches_as: Option<usize>,
     /// `spec.replicas` of a static NodePool.
     pub replicas: Option<u32>,
@@ -226,7 +227,7 @@ pub struct NodePoolView {
     /// Set for a static NodePool whose template allows only reserved offerings that are all full: the ids of the
     /// reservations. See [`crate::static_drift::full_reservations`].
     pub full_reservations: Option<BTreeSet<Arc<str>>>,
-    /// The condition `Ready` is true and the NodePool is not being deleted.
+    /// Whether the condition `Ready` is true and the NodePool is not being deleted.
     pub is_ready: bool,
     /// Whether launches of the NodePool failed repeatedly, so that no replacements are launched from it for now.
     pub is_in_launch_backoff: bool,
@@ -244,11 +245,11 @@ pub struct NodePoolView {
 /// The rules of the v1alpha5 API that differ from those of v1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LegacyRules {
-    /// Nodes that are older are replaced one at a time, and each replacement is launched first; `None`: nodes never
-    /// expire.
+    /// Nodes older than this are replaced one at a time, and the replacement is launched before the node is deleted.
+    /// `None`: nodes never expire.
     pub expires_after_secs: Option<i64>,
-    /// Nodes that are empty for longer are deleted regardless of PodDisruptionBudgets and budgets; `None`: empty
-    /// nodes are consolidated.
+    /// Nodes that are empty for longer than this are deleted regardless of PodDisruptionBudgets and budgets. `None`:
+    /// empty nodes are consolidated.
     pub empty_after_secs: Option<i64>,
 }
 
@@ -293,10 +294,10 @@ impl Default for PoolPolicy {
 /// The repair policy that matches an unhealthy node.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Repair {
-    /// type/reason of the condition with the highest score.
+    /// The condition with the highest score, as `type/reason`.
     pub condition: Arc<str>,
     pub is_reboot: bool,
-    /// The maximum drain duration by the matching policies; `None`: that of the claim applies.
+    /// The maximum drain duration of the matching policies. `None`: the termination grace period of the claim applies.
     pub termination_grace_period_secs: Option<i64>,
     pub score: f64,
     /// Whether the node or claim has the annotation `karpenter.sh/do-not-repair: "true"`.

@@ -34,7 +34,7 @@ pub(crate) fn eligible(context: &EvaluationContext<'_>) -> MethodCandidates {
                 continue;
             }
         };
-        // Static NodePools are not consolidated, and empty nodes are left to Emptiness.
+        // Static NodePools are not consolidated, and the method Emptiness handles empty nodes.
         let Some(pool) = pool.filter(|pool| pool.replicas.is_none() && !candidate.is_empty) else { continue };
         match verdict_of(context, state_node, pool) {
             Some(verdict) => eligible.rejected.push((index, verdict)),
@@ -120,7 +120,7 @@ pub(crate) fn price_of(candidates: &[Candidate]) -> f64 {
     total_per_hour(candidates.iter().map(|candidate| candidate.price_per_hour))
 }
 
-/// Keeps the instance type options that are cheaper than the candidates.
+/// Removes the instance type options that are not cheaper than the candidates.
 fn make_cheaper(
     context: &EvaluationContext<'_>,
     candidates: &[Candidate],
@@ -163,7 +163,8 @@ fn make_cheaper(
     Ok(())
 }
 
-/// Requires spot if any option has a spot offering. The requirements may allow spot although no option offers it.
+/// Restricts the node to spot if any option has a spot offering. The requirements may allow spot even if no option has
+/// one.
 pub(crate) fn force_spot_if_offered(context: &EvaluationContext<'_>, node: &mut PlannedNode) {
     let problem = &context.cluster.problem;
     let mut forced = node.clone();

@@ -22,7 +22,7 @@ pub(crate) struct EvaluationContext<'a> {
     initialized: Vec<usize>,
     /// Price and disruption cost of each NodePool, for the policy Balanced.
     pub(crate) totals: BTreeMap<Arc<str>, Totals>,
-    /// Claims of the command under validation.
+    /// The claims of the command that is being validated.
     own: BTreeSet<Arc<str>>,
     type_names: Vec<BTreeSet<&'a str>>,
     simulator: OnceLock<Simulator<'a>>,
@@ -40,7 +40,7 @@ pub(crate) struct MethodCandidates {
 #[derive(Debug, Default)]
 pub(crate) struct MethodResult {
     pub(crate) commands: Vec<Command>,
-    /// Commands that exceed the budgets now, best first.
+    /// Commands that exceed the budgets at present, best first.
     pub(crate) awaiting_budget: Vec<Command>,
     pub(crate) rejected: Vec<(usize, Verdict)>,
     pub(crate) lower_bound_per_hour: Option<f64>,
@@ -112,7 +112,7 @@ impl<'a> EvaluationContext<'a> {
         })
     }
 
-    /// Nodes of the candidates, ascending.
+    /// Indexes of the candidates' nodes, ascending.
     pub(crate) fn nodes_of<'c>(&self, candidates: impl IntoIterator<Item = &'c Candidate>) -> Vec<usize> {
         let mut nodes: Vec<usize> =
             candidates.into_iter().filter_map(|candidate| self.state_node(candidate).at).collect();

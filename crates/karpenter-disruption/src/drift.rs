@@ -1,6 +1,6 @@
 //! Drift: a node whose NodeClaim differs from its NodePool or node class is replaced.
 //!
-//! Upstream: pkg/controllers/disruption/drift.go; there, one node is replaced per evaluation.
+//! Upstream: pkg/controllers/disruption/drift.go, which replaces one node per evaluation.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -28,8 +28,8 @@ pub(crate) fn eligible(context: &EvaluationContext<'_>) -> MethodCandidates {
             Err(verdict) => eligible.rejected.push((index, verdict)),
         }
     }
-    // Empty nodes are replaced first: otherwise pods of other nodes could be moved to them and would then be moved
-    // again.
+    // Empty nodes are replaced first. Otherwise pods of another candidate could be moved to an empty node, and would be
+    // moved again when that node is replaced.
     eligible.candidates.sort_by_key(|candidate| {
         let state_node = context.state_node(candidate);
         let has_pods = state_node.pods.iter().any(|node_pod| node_pod.is_reschedulable);
@@ -88,7 +88,8 @@ fn first(context: &EvaluationContext<'_>, candidates: Vec<Candidate>, found: &mu
     }
 }
 
-/// Finds as many candidates as budgets allow; each is simulated on the cluster in which those before it are replaced.
+/// Finds as many replaceable candidates as budgets allow. Each is simulated on the cluster in which the candidates
+/// before it are already replaced.
 fn several(
     context: &EvaluationContext<'_>,
     candidates: Vec<Candidate>,
@@ -101,7 +102,7 @@ fn several(
     let mut receivers = BTreeSet::new();
     for candidate in candidates {
         let removed_nodes = context.nodes_of([&candidate]);
-        // The node receives pods of an earlier command; if it were replaced, these would be moved twice.
+        // The node receives pods of an earlier command. If this node were replaced, these pods would be moved twice.
         if removed_nodes.iter().any(|node| receivers.contains(node)) {
             found.rejected.push((candidate.state_node, Verdict::NotNow));
             continue;

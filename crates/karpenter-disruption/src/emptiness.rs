@@ -1,4 +1,4 @@
-//! Emptiness: nodes without pods that would have to be rescheduled.
+//! Emptiness: deletes nodes without pods that would have to be rescheduled.
 //!
 //! Upstream: pkg/controllers/disruption/emptiness.go.
 
@@ -45,7 +45,7 @@ fn verdict_of(cluster: &Cluster, state_node: &StateNode, pool: &NodePoolView) ->
     if pool.consolidate_after_secs.is_none() {
         return Some(Verdict::NeverConsolidated { pool: pool.name.clone() });
     }
-    // Provisioning launched the node for the CapacityBuffer and would launch it again.
+    // The virtual pod of a CapacityBuffer is on the node: if the node were deleted, provisioning would launch it again.
     if state_node.pods.iter().any(|node_pod| node_pod.is_virtual) {
         return Some(Verdict::HasBufferPods { node: state_node.node.clone().unwrap_or_default() });
     }
@@ -79,7 +79,7 @@ fn legacy_verdict(
     }
 }
 
-/// Whether `consolidateAfter` has not elapsed since the last pod event.
+/// The verdict if `consolidateAfter` has not elapsed since the last pod event.
 pub(crate) fn settling(cluster: &Cluster, state_node: &StateNode, pool: &NodePoolView) -> Option<Verdict> {
     let after = pool.consolidate_after_secs?;
     let Some(since) = state_node.last_pod_event_secs else {
@@ -89,7 +89,7 @@ pub(crate) fn settling(cluster: &Cluster, state_node: &StateNode, pool: &NodePoo
     (until > cluster.now_secs).then_some(Verdict::Settling { until_secs: Some(until) })
 }
 
-/// One command with all candidates that budgets allow.
+/// One command that deletes as many of the empty candidates as budgets allow.
 pub(crate) fn find(context: &EvaluationContext<'_>, candidates: Vec<Candidate>) -> MethodResult {
     let mut left = left(context.cluster, Reason::Empty);
     let mut found = MethodResult::default();

@@ -55,7 +55,7 @@ pub struct MethodOutcome {
     pub commands: usize,
     /// Whether budgets limited the commands; if so, the cluster is evaluated again even if nothing changes.
     pub is_constrained_by_budgets: bool,
-    /// A price that no valid fleet for the same pods can go below, if the method computes one.
+    /// A lower bound of the price of any valid fleet for the same pods, if the method computes one.
     pub lower_bound_per_hour: Option<f64>,
 }
 
@@ -103,17 +103,17 @@ pub fn evaluate_timed(
     let mut evaluation = Evaluation { budgets: all_budgets(cluster), ..Evaluation::default() };
     let mut verdict_table = VerdictTable::new(cluster);
     let has_legacy_rules = cluster.pools.values().any(|pool| pool.legacy_rules.is_some());
-    // Without a pool of the v1alpha5 API, the method Expiration does not appear in outcomes.
+    // The method Expiration does not appear in outcomes if no NodePool has the rules of the v1alpha5 API.
     for method in methods(settings.mode).iter().filter(|one| has_legacy_rules || **one != Method::Expiration)
     {
         let MethodCandidates { candidates, rejected } = eligible(&context, *method);
         verdict_table.refuse(*method, rejected);
         let count = candidates.len();
-        // The dry run applies to consolidation only; drift and repair are executed.
+        // The consolidation dry run does not apply to drift and repair; their commands are executed.
         let is_rehearsed =
             |candidate: &Candidate| method.is_for_savings() && context.pool(candidate).pool_policy.is_dry_run;
         let (rehearsed, real): (Vec<_>, Vec<_>) = candidates.into_iter().partition(is_rehearsed);
-        // Upstream's loop waits for the validation of a command and evaluates nothing in the meantime.
+        // In mode Compat nothing is evaluated while a command awaits its validation, as in upstream.
         let is_waiting = match settings.mode {
             Mode::Compat => !cluster.proposed_commands.is_empty(),
             Mode::Cost => cluster.proposed_commands.iter().any(|one| one.method == *method),
@@ -171,7 +171,7 @@ pub fn evaluate_timed(
 pub fn explain_node(cluster: &Cluster, settings: &Settings, state_node: usize) -> Result<Command, Verdict> {
     let cluster = &*without_move_targets(cluster);
     let is_strict = settings.mode == Mode::Cost;
-    // Single-node consolidation is a method of mode Compat.
+    // Single-node consolidation is evaluated in mode Compat, which it belongs to.
     let settings = &Settings { mode: Mode::Compat, ..settings.clone() };
     let context = EvaluationContext::new(cluster, settings);
     let MethodCandidates { candidates, rejected } = consolidation::eligible(&context);
@@ -200,7 +200,7 @@ pub fn explain_node(cluster: &Cluster, settings: &Settings, state_node: usize) -
 pub struct VerdictRequest {
     /// Names of claims and nodes that users asked about.
     pub wanted: BTreeSet<String>,
-    /// The last claim that was explained; the next ones in the order of names follow, round-robin.
+    /// The last claim that was explained. The next call continues with the claims that follow by name, round-robin.
     pub after: Arc<str>,
     /// The maximum number of nodes to explain.
     pub most: usize,

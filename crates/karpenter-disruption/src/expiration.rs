@@ -1,9 +1,9 @@
 //! Expiration in the v1alpha5 API: nodes older than `ttlSecondsUntilExpired` are replaced gracefully, one at a time.
 //!
 //! In v1 another controller deletes expired claims. Under the v1alpha5 API a node is deleted only after its replacement
-//! is initialized, and not while a PodDisruptionBudget or a pod with `karpenter.sh/do-not-evict` blocks it. Pods that
-//! cannot be scheduled elsewhere do not block it. Budgets of the NodePool do not apply, because the v1alpha5 API has
-//! none.
+//! is initialized, and not while a PodDisruptionBudget or a pod with `karpenter.sh/do-not-evict` blocks the drain. Pods
+//! that cannot be scheduled elsewhere do not block the deletion. Budgets of the NodePool do not apply, because the
+//! v1alpha5 API has none.
 
 use std::sync::Arc;
 
@@ -38,7 +38,7 @@ fn expires_at(state_node: &StateNode, pool: &NodePoolView) -> Option<i64> {
     state_node.legacy_marks.node_created_at_secs.map(|created| created.saturating_add(after))
 }
 
-/// The oldest expired node, unless one is being deleted already.
+/// The command for the oldest expired node. None if an expired node is being deleted already.
 pub(crate) fn find(context: &EvaluationContext<'_>, candidates: Vec<Candidate>) -> MethodResult {
     let mut found = MethodResult::default();
     let mut candidates = candidates.into_iter();

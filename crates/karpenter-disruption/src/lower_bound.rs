@@ -16,7 +16,7 @@ pub(crate) struct LowerBound {
     pub(crate) by_pool: BTreeMap<Arc<str>, f64>,
 }
 
-/// The lower bound in dollars per hour; `None` if there is none.
+/// The lower bound in dollars per hour; `None` if none can be computed.
 pub fn lower_bound_per_hour(cluster: &Cluster, effort: u64) -> Option<f64> {
     Some(lower_bound(cluster, effort).per_hour).filter(|bound| *bound > 0.0)
 }

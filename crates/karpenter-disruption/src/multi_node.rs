@@ -38,7 +38,7 @@ pub(crate) fn find(context: &EvaluationContext<'_>, candidates: Vec<Candidate>) 
 }
 
 fn longest(context: &EvaluationContext<'_>, candidates: &[Candidate]) -> Option<Command> {
-    // A single candidate is left to single-node consolidation.
+    // Single-node consolidation handles single candidates.
     if candidates.len() < 2 {
         return None;
     }
@@ -58,7 +58,7 @@ fn longest(context: &EvaluationContext<'_>, candidates: &[Candidate]) -> Option<
     best
 }
 
-/// The command that deletes all of these, or replaces them by one node.
+/// The command that deletes all of these candidates, or replaces them by one node.
 pub(crate) fn together(
     context: &EvaluationContext<'_>,
     candidates: &[Candidate],
@@ -77,8 +77,8 @@ pub(crate) fn together(
     Ok(command)
 }
 
-/// If a replacement has the same instance type as a candidate, it must be cheaper than that candidate. Otherwise
-/// keeping the candidate would be as good.
+/// If the replacement may have the instance type of a candidate, it must be cheaper than that candidate. Otherwise it
+/// would be as good to keep the candidate.
 fn leave_out_same_types(
     context: &EvaluationContext<'_>,
     candidates: &[Candidate],

@@ -8,7 +8,7 @@ use crate::cluster::{Cluster, StateNode};
 use crate::command::Candidate;
 use crate::verdict::Verdict;
 
-/// Evictions so far, by index of the PodDisruptionBudget.
+/// The number of evictions counted so far, by index of the PodDisruptionBudget.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PodBudgetUse {
     used: BTreeMap<u32, u32>,
@@ -17,14 +17,14 @@ pub struct PodBudgetUse {
 /// How evictions of several nodes are counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum JointEvictions {
-    /// All evictions have to be allowed at once.
+    /// PodDisruptionBudgets must allow all evictions at once.
     AllNow,
     /// The first node that a PodDisruptionBudget affects may evict its pods one after the other; for further nodes, the
     /// PodDisruptionBudget must allow all evictions at once.
     FirstMayWait,
 }
 
-/// The evictions of a node's drain, by PodDisruptionBudget.
+/// The number of evictions that the drain of the node needs, by PodDisruptionBudget.
 fn needs(cluster: &Cluster, state_node: &StateNode) -> BTreeMap<u32, u32> {
     let mut needs = BTreeMap::new();
     for node_pod in state_node.pods.iter().filter(|one| one.is_active && one.is_evictable) {
@@ -38,7 +38,7 @@ fn needs(cluster: &Cluster, state_node: &StateNode) -> BTreeMap<u32, u32> {
     needs
 }
 
-/// The evictions of the drains of several nodes, by PodDisruptionBudget.
+/// The number of evictions that the drains of several nodes need, by PodDisruptionBudget.
 fn together<'m>(
     cluster: &Cluster,
     state_nodes: impl IntoIterator<Item = &'m StateNode>,
@@ -51,7 +51,7 @@ fn together<'m>(
 }
 
 impl PodBudgetUse {
-    /// Starts with the outstanding evictions of nodes that are being deleted.
+    /// Starts with the evictions that nodes which are being deleted still need.
     pub fn new(cluster: &Cluster) -> Self {
         let going = cluster
             .state_nodes

@@ -9,10 +9,10 @@ use crate::cluster::{Cluster, NodePoolView, StateNode};
 use crate::command::{Candidate, Command, Decision};
 use crate::verdict::Verdict;
 
-/// Tolerance for rounding in sums of prices: a smaller saving counts as zero.
+/// A saving below this counts as zero, because sums of prices have rounding errors.
 const NO_SAVING_PER_HOUR: f64 = 1e-9;
 
-/// Checks that the command saves money, and at least the minimum of every NodePool of its candidates.
+/// Checks that the command saves money, and at least the minimum saving that each NodePool of its candidates demands.
 pub(crate) fn check_saving(cluster: &Cluster, command: &Command) -> Result<(), Verdict> {
     let saving = command.saving_per_hour();
     let pools = command.candidates.iter().filter_map(|candidate| cluster.pools.get(&candidate.pool));
@@ -22,8 +22,8 @@ pub(crate) fn check_saving(cluster: &Cluster, command: &Command) -> Result<(), V
             of_price.max(pool.pool_policy.min_saving_per_hour)
         })
         .fold(0.0, f64::max);
-    // If the price of a node is unknown, its saving is zero; deleting the node is allowed nevertheless, because that
-    // launches nothing.
+    // If the price of a candidate is unknown, the saving is zero. A command that only deletes nodes is allowed
+    // nevertheless, because it launches nothing.
     if command.decision != Decision::Delete && saving < NO_SAVING_PER_HOUR {
         return Err(Verdict::NotCheaper {
             price_now_per_hour: command.price_before_per_hour,
@@ -36,7 +36,8 @@ pub(crate) fn check_saving(cluster: &Cluster, command: &Command) -> Result<(), V
     Ok(())
 }
 
-/// The end of the cool-down of a node that pods were moved to, or whose pods were moved; `None`: there is none.
+/// The end of the cool-down of a node to which pods were moved, or whose pods were moved before; `None` if there is no
+/// cool-down.
 pub fn cool_down_until(state_node: &StateNode, pool: &NodePoolView, now_secs: i64) -> Option<i64> {
     let moved = state_node.pods.iter().filter_map(|node_pod| node_pod.moved_at_secs);
     let last = moved.chain(state_node.moved_onto_at_secs).max()?;

@@ -79,7 +79,7 @@ pub fn worst_launch_price(
     })
 }
 
-/// Keeps the options whose worst launch price is below the limit.
+/// Keeps the options whose [`worst_launch_price`] is below the limit.
 pub fn keep_cheaper_than(
     problem: &Problem,
     node: &mut PlannedNode,
@@ -95,8 +95,8 @@ pub fn keep_cheaper_than(
     needed_for_min_values(problem, node).map(|_| ())
 }
 
-/// How many of the options, in their order, are needed to meet `minValues` of the NodePool, or the lowered values if they
-/// were relaxed; zero without `minValues`.
+/// How many of the first options are needed to meet the `minValues` of the NodePool, or the lowered `minValues` if they
+/// were relaxed. Zero without `minValues`.
 pub fn needed_for_min_values(problem: &Problem, node: &PlannedNode) -> Result<usize, MinValuesUnmet> {
     let Some(pool) = problem.pools.get(node.pool) else { return Ok(0) };
     // The requirements of the node may be narrower than those of the NodePool. Values that they exclude cannot be

@@ -1,7 +1,7 @@
 //! Node repair: unhealthy nodes are rebooted or replaced, the worst first, and none while too many nodes of the NodePool
 //! are unhealthy.
 //!
-//! Repair policies are matched by the caller and arrive as [`crate::cluster::Repair`].
+//! The caller matches repair policies with nodes; a match is a [`crate::cluster::Repair`].
 //!
 //! Upstream: pkg/controllers/disruption/repair.go.
 
@@ -103,7 +103,7 @@ pub(crate) fn find(context: &EvaluationContext<'_>, candidates: Vec<Candidate>) 
             found.rejected.push((index, Verdict::RepairHalted { pool }));
             continue;
         }
-        // A node that was never initialized does not count against budgets.
+        // Budgets do not count a node that was never initialized.
         let needs_budget = context.state_node(&candidate).is_initialized;
         if needs_budget && left.get(&pool).is_none_or(|left| *left == 0) {
             found.rejected.push((index, Verdict::BudgetExhausted { pool, reason: Reason::Unhealthy }));
@@ -132,7 +132,8 @@ fn repaired<'p>(
     let mut command = if state_node.repair.as_ref().is_some_and(|repair| repair.is_reboot) {
         static_drift::command(Method::Repair, candidate, Decision::Reboot)
     } else if pool.replicas.is_some() {
-        // Nodes are repaired one at a time in every mode: a marked node counts as present until it is being deleted.
+        // In every mode nodes are repaired one at a time: until a node is being deleted, it counts as present even if a
+        // command has selected it.
         if let Some(verdict) =
             static_drift::scaling_down(context.cluster, pool, |state_node| state_node.is_deleting)
         {
@@ -142,7 +143,7 @@ fn repaired<'p>(
         let decision = static_drift::replacement(state_node, pool, may_terminate_first, &mut room)?;
         static_drift::command(Method::Repair, candidate, decision)
     } else {
-        // The drain decides when blocked pods are evicted, but the simulation has to place them in any case.
+        // The drain decides later when blocked pods are evicted. The simulation finds a target for them in any case.
         let simulator = simulator.get_or_init(|| context.unrestricted_simulator());
         let (answer, _) = replace(context, simulator, &candidate, true, may_terminate_first);
         drift::command(Method::Repair, &candidate, answer)?
@@ -151,8 +152,8 @@ fn repaired<'p>(
     Ok(command)
 }
 
-/// The termination grace period for the repair: that of the policies, or the claim's if it is shorter. `None` if only
-/// the claim's applies.
+/// The termination grace period that the repair sets: that of the policies, or the claim's if it is shorter. `None` if
+/// the policies have none.
 fn drain_bound_secs(state_node: &StateNode) -> Option<i64> {
     let of_policy = state_node.repair.as_ref()?.termination_grace_period_secs?;
     Some(state_node.termination_grace_period_secs.map_or(of_policy, |of_claim| of_claim.min(of_policy)))

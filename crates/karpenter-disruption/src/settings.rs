@@ -3,8 +3,8 @@
 /// Which methods of consolidation are used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Mode {
-    /// Rebalance: several nodes are replaced by several cheaper ones, planned for the whole cluster, with several
-    /// commands at once.
+    /// Rebalance: replaces several nodes by several cheaper ones, planned for the whole cluster, with several commands
+    /// at once.
     #[default]
     Cost,
     /// Upstream's methods, one command at a time: nothing is evaluated while a command awaits its validation.

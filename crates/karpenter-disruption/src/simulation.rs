@@ -1,7 +1,7 @@
-//! Scheduling simulation: where the pods of some nodes would be scheduled if these were deleted.
+//! Scheduling simulation: where the pods of some nodes would be scheduled if these nodes were deleted.
 //!
-//! Pending pods are simulated too. But they are no reason to reject a command, and the command does not launch nodes
-//! that only they need: provisioning launches these.
+//! Pending pods are simulated as well, but a pending pod that cannot be scheduled is no reason to reject a command, and
+//! the command does not launch nodes that only pending pods need: provisioning launches those nodes.
 //!
 //! Upstream: pkg/controllers/disruption/helpers.go (SimulateScheduling).
 
@@ -35,7 +35,7 @@ impl Placement {
 /// Options of a simulation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SimulationOptions {
-    /// Whether pods that cannot be evicted now are scheduled as well.
+    /// Whether targets are found for pods that cannot be evicted at present.
     pub(crate) moves_blocked_pods: bool,
     pub(crate) reserved_mode: ReservedMode,
 }
@@ -45,7 +45,7 @@ impl SimulationOptions {
         Self { moves_blocked_pods: false, reserved_mode: ReservedMode::Fallback };
 }
 
-/// The saving that each replacement beyond the first has to bring, as a share of the candidate's price.
+/// Each replacement beyond the first must save at least this share of the candidate's price.
 const SAVING_SHARE_PER_NODE_MORE: f64 = 0.06;
 
 static NO_CREDITS: BTreeMap<Arc<str>, u32> = BTreeMap::new();
@@ -67,7 +67,8 @@ pub(crate) fn simulation_request<'q>(
     }
 }
 
-/// The targets of all pods, or the pods that cannot be scheduled. `simulator` is the one that ran the simulation.
+/// The targets of all pods, or the pods that cannot be scheduled. `simulator` must be the one that computed the
+/// outcome.
 pub(crate) fn read(
     context: &EvaluationContext<'_>,
     simulator: &Simulator<'_>,
@@ -98,7 +99,7 @@ pub(crate) fn partial_placement(
     }
     let mut placement = Placement::default();
     for existing in &outcome.plan.existing {
-        // Indexes beyond the cluster's nodes are replacements of another command.
+        // An index beyond the cluster's nodes is a replacement that another command launches.
         let node = simulator.node(existing.node);
         let is_there =
             node.is_some_and(|node| node.initialized) && existing.node < context.state_node_of.len();
@@ -132,7 +133,7 @@ pub(crate) fn partial_placement(
     (placement, unschedulable)
 }
 
-/// The state node of a node that is not initialized; a replacement of another command has only a name.
+/// The description of a node that is not initialized. A replacement of another command has only a name.
 fn uninitialized(context: &EvaluationContext<'_>, at: usize, node: Option<&Node>) -> UninitializedNode {
     let state_node =
         context.state_node_of.get(at).copied().flatten().map(|index| &context.cluster.state_nodes[index]);
@@ -150,7 +151,7 @@ fn name_of(context: &EvaluationContext<'_>, pod: BoundAt) -> Arc<str> {
     node_pod.map(|node_pod| node_pod.name.clone()).unwrap_or_default()
 }
 
-/// If the larger number of replacements does not save enough, another placement with fewer replacements.
+/// Another placement with fewer replacements, if the additional replacements do not save enough.
 fn with_fewer(
     context: &EvaluationContext<'_>,
     simulator: &Simulator<'_>,
@@ -187,7 +188,7 @@ pub(crate) enum NodeReplacement {
 /// Simulates the replacement of one node. If pods cannot be scheduled and terminate-first is allowed, the replacement
 /// is simulated again as if the node's slot in its capacity reservation were free.
 ///
-/// Also returns the outcome of the simulation, to be committed to a simulator.
+/// The outcome of the simulation is returned as well, so that the caller can commit it to a simulator.
 pub(crate) fn replace(
     context: &EvaluationContext<'_>,
     simulator: &Simulator<'_>,
@@ -213,8 +214,8 @@ pub(crate) fn replace(
     let reservation = state_node.reservation_id.clone().filter(|_| may_terminate_first && is_reserved);
     let Some(reservation) = reservation else { return (NodeReplacement::Not(unschedulable), None) };
     let reservation_credits = BTreeMap::from([(reservation, 1)]);
-    // If pods do not fit into the freed slot they must count as unschedulable, because the command launches nothing
-    // else for them.
+    // Pods that do not fit into the freed slot must count as unschedulable, because the command launches no other node
+    // for them.
     let simulation_options = SimulationOptions { moves_blocked_pods, reserved_mode: ReservedMode::Strict };
     let outcome = context.ask(
         simulator,

@@ -54,7 +54,7 @@ pub(crate) fn find(context: &EvaluationContext<'_>, candidates: Vec<Candidate>) 
     found
 }
 
-/// The command for one candidate.
+/// The command that deletes or replaces one candidate.
 pub(crate) fn one(context: &EvaluationContext<'_>, candidate: &Candidate) -> Result<Command, Verdict> {
     let candidates = std::slice::from_ref(candidate);
     let command = consolidate(context, context.simulator(), Method::SingleNodeConsolidation, candidates)?;

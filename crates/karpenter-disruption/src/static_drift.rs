@@ -71,7 +71,7 @@ pub(crate) fn find(context: &EvaluationContext<'_>, candidates: Vec<Candidate>) 
             let may_terminate_first = context.settings.terminate_first_drift;
             match replacement(context.state_node(&candidate), pool, may_terminate_first, &mut room) {
                 Ok(decision) => found.commands.push(command(Method::StaticDrift, candidate, decision)),
-                // The limit was used up by other candidates of this evaluation.
+                // Earlier candidates of this evaluation used up the node limit.
                 Err(Verdict::StaticAtLimit) if had_room => {
                     found.rejected.push((candidate.state_node, Verdict::NotNow))
                 }
@@ -97,8 +97,8 @@ pub(crate) fn scaling_down(
     (staying.count() > pool.replicas.unwrap_or(0) as usize).then_some(Verdict::StaticScalingDown)
 }
 
-/// How a node of a static NodePool is replaced. If the replacement needs one of the nodes that the limit still allows,
-/// it is reserved.
+/// How a node of a static NodePool is replaced. If the replacement needs one of the nodes that the node limit still
+/// allows, that node is reserved.
 pub(crate) fn replacement(
     state_node: &StateNode,
     pool: &NodePoolView,
@@ -118,7 +118,7 @@ pub(crate) fn replacement(
         *room -= 1;
         return Ok(Decision::Replace);
     }
-    // True only if the limit was reached before this evaluation.
+    // True only if the node limit was reached before this evaluation.
     let was_full = pool.nodes_left == Some(0);
     if is_refilled && was_full { Ok(Decision::TerminateFirst) } else { Err(Verdict::StaticAtLimit) }
 }
@@ -141,7 +141,7 @@ pub(crate) fn command(method: Method, candidate: Candidate, decision: Decision) 
         replacements: Vec::new(),
         moves: Vec::new(),
         price_before_per_hour: price,
-        // The replacement is assumed to have the same price.
+        // The price of the replacement is assumed to equal the price of the node.
         price_after_per_hour: price,
         disruption_price_per_hour: 0.0,
         termination_grace_period_secs: None,

@@ -29,7 +29,8 @@ pub enum Rejection {
     Nominated,
     /// The budgets of the NodePool do not allow the command any more.
     Budget { pool: Arc<str> },
-    /// Budgets never allow so many nodes at once any more, because the NodePool became smaller.
+    /// The budgets of the NodePool would not allow so many nodes at once even if no other node were being disrupted,
+    /// because the NodePool became smaller.
     TooMany { pool: Arc<str> },
     /// The maximum moves per hour of the NodePool are used up.
     MovesExhausted { pool: Arc<str> },
@@ -143,7 +144,7 @@ fn current_candidates(
         .collect();
     let wanted: BTreeSet<usize> =
         command.candidates.iter().filter_map(|one| index_of.get(&*one.uid).copied()).collect();
-    // For nominated candidates there is a separate reason.
+    // If a candidate is nominated, the reason is `Nominated`, whatever else has changed.
     let is_nominated = |index: &usize| context.cluster.state_nodes[*index].is_nominated;
     if command.method != Method::Emptiness && wanted.iter().any(is_nominated) {
         return Err(Rejection::Nominated);
@@ -200,9 +201,9 @@ fn replan(
     candidates: &[Candidate],
 ) -> Result<Command, Rejection> {
     if command.method == Method::Rebalance {
-        // The cheapest plan may need more nodes than the command has, and planning pods in another order may need one
-        // more node. Deletions and single replacements were planned in upstream's order, so the second attempt uses
-        // that order.
+        // The first attempt searches for the cheapest plan, which may have more nodes than the command. Deletions and
+        // single replacements were planned in upstream's order of pods, and another order may need one more node, so
+        // the second attempt uses upstream's order.
         let first = rebalanced(context, command, candidates, context.engine_mode());
         return first.or_else(|verdict| {
             rebalanced(context, command, candidates, EngineMode::Compat).map_err(|_| verdict)

@@ -46,7 +46,7 @@ pub struct UnschedulablePod {
     pub pod: Arc<str>,
     /// Why no node fits. Empty if the pod would only fit on a node that is not initialized; see `uninitialized`.
     pub reasons: Vec<Refusal>,
-    /// The node that the pod would be scheduled to and that is not initialized yet.
+    /// The node that is not initialized yet and on which the pod would be scheduled.
     pub uninitialized: Option<UninitializedNode>,
 }
 
@@ -108,7 +108,7 @@ pub enum Verdict {
     MovesExhausted {
         pool: Arc<str>,
         per_hour: u32,
-        /// How many pods may still be moved within this hour, and how many the command would move.
+        /// How many more pods may be moved within this hour; `wanted` is the number that the command would move.
         left: u32,
         wanted: u32,
     },
@@ -190,7 +190,8 @@ impl Verdict {
     /// Upstream's event for the verdict on consolidation.
     pub fn event(&self) -> Option<EventKind> {
         match self {
-            // Both states last only seconds, and in a growing cluster every node would get the event.
+            // Both states last only seconds; if they were published, every node of a growing cluster would get an
+            // event.
             Self::Blocked(Blocked::InCommand | Blocked::Nominated) => None,
             Self::Blocked(_)
             | Self::StaticAtLimit

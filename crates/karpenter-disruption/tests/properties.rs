@@ -199,8 +199,8 @@ fn come_to_an_end(cluster: &mut Cluster, settings: &Settings) {
     panic!("the cluster does not settle: {:?}", essence(&evaluate(cluster, settings).commands));
 }
 
-/// Budgets drop and delay commands, so any subset of the commands must leave a valid target for every pod that
-/// consolidation moves.
+/// Some of the commands may be dropped or delayed because of budgets. So after any subset of the commands, every pod
+/// that consolidation moves must have a valid target.
 fn check_some_of(cluster: &Cluster, commands: &[Command]) {
     if commands.iter().any(|command| command.method.reason() != Reason::Underutilized) {
         return;
@@ -239,7 +239,7 @@ fn generated_clusters_cover_every_method() {
     }
 }
 
-/// Clusters with more features (`rich`) must cover every method and every kind of command too.
+/// The clusters with more features (`rich`) must have commands of every method and of every kind.
 #[test]
 fn rich_clusters_cover_every_method_and_kind() {
     let mut runner = TestRunner::deterministic();
@@ -294,8 +294,8 @@ fn validator_places_equal_pods_in_planners_order() {
     upstream::check(&cluster, &settings()[0], &evaluation);
 }
 
-/// Commands that were planned together are validated one by one. Pods in another order may need one more node, so validation
-/// may reject a valid command, but almost never; a rejected command is planned again.
+/// Commands that were planned together are validated one by one. If pods are planned in another order, they may need
+/// one more node, so validation may reject a valid command; this must be rare. A rejected command is planned again.
 #[test]
 fn validation_of_unchanged_cluster_rejects_almost_nothing() {
     let mut runner = TestRunner::deterministic();
@@ -315,7 +315,8 @@ fn validation_of_unchanged_cluster_rejects_almost_nothing() {
     assert!(validated > 1_000 && rejected * 500 <= validated, "{rejected} of {validated}");
 }
 
-/// Zonal constraints matter most in later rounds, so these are many clusters with fixed seeds.
+/// Zonal constraints matter most after several rounds of commands, so this test runs many clusters with fixed seeds
+/// until they settle.
 #[test]
 fn rich_clusters_settle() {
     let config = ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() };
@@ -346,7 +347,8 @@ fn generated_runs_cover_commands_awaiting_budget() {
     assert!(awaited >= 30 && started >= 5, "{awaited} awaited a budget, {started} of them started");
 }
 
-/// Some of the generated runs must have several commands in progress at once, or nothing would be interleaved.
+/// Some of the generated runs must have several commands in progress at once. Otherwise no events of different commands
+/// would be interleaved.
 #[test]
 fn generated_runs_cover_concurrent_commands() {
     let mut runner = TestRunner::deterministic();

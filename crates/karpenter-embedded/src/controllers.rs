@@ -1,7 +1,8 @@
 //! The controllers of kube-controller-manager that affect a node autoscaler.
 //!
-//! Each reads the stores, decides in a pure function, and writes through the client; [`karpenter_runtime::worker`] runs it.
-//! Controllers do not call each other; they communicate through the API server only.
+//! Each controller reads the stores, decides in a pure function, and writes through the client. A
+//! [`karpenter_runtime::worker`] runs the controller. Controllers do not call each other; they communicate through the
+//! API server only.
 //!
 //! Upstream: k8s.io/kubernetes/pkg/controller
 

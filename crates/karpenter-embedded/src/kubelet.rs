@@ -215,7 +215,7 @@ impl Reconcile for PodKubelets {
             pod::Step::Write(change) => {
                 let patch = pod::status_patch(&pod, &node, &change, || self.next_address(), now);
                 match self.context.strategic_status(&stores.pods, &*pod, patch).await {
-                    // Another pod has the name now; its own event enqueues it.
+                    // Another pod has the name now; the event of its creation enqueues it.
                     Err(error) if is_conflict(&error) => Ok(Requeue::No),
                     // The response updates the store, which enqueues the pod again.
                     outcome => outcome.map(|_| Requeue::No),

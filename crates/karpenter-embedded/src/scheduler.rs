@@ -4,10 +4,11 @@
 //! filters, scores and messages of kube-scheduler v1.35 in its default configuration. [`run`] watches an API server,
 //! keeps the scheduling queue, and writes the decisions.
 //!
-//! Deliberate differences from kube-scheduler: among nodes with equal scores it takes the first by name, not a random
-//! one; it evaluates all nodes, also in large clusters; it ignores dynamic resource claims, CSIStorageCapacity, the
-//! translation of in-tree volumes to CSI, images on nodes and ReplicationControllers; its queueing hints are coarser.
-//! `e2e/compare-scheduling` compares everything else with kube-scheduler.
+//! Deliberate differences of this scheduler from kube-scheduler: among nodes with equal scores it takes the first by
+//! name, not a random one; it evaluates all nodes, also in large clusters; it ignores dynamic resource claims,
+//! CSIStorageCapacity, the translation of in-tree volumes to CSI, images on nodes and ReplicationControllers; it may
+//! retry unschedulable pods more often, because its queueing hints are coarser. `e2e/compare-scheduling` compares
+//! everything else with kube-scheduler.
 //!
 //! Upstream: pkg/scheduler
 

@@ -198,8 +198,8 @@ async fn pods_are_retried_with_backoff_without_nodes() {
     world.node("n1", json!({})).await;
     world.bound("p").await;
     assert!(world.clock.now() <= before + jiff::SignedDuration::from_secs(11));
-    // There is one event for the pod as created and one after its condition was set; all further failures are counted
-    // in the latter.
+    // One event is created for the new pod, and one after the scheduler has set its condition, because that changed the
+    // pod. All further failures increase the count of the second event.
     let events = world.events("FailedScheduling").await;
     let counts: Vec<Option<i32>> =
         events.iter().map(|event| event.series.as_ref().map(|series| series.count)).collect();

@@ -1,4 +1,5 @@
-//! Explains one NodeClaim: how far its launch is, when it times out, and whether others of its NodePool registered.
+//! Explains one NodeClaim: which phases of its launch are complete, when it times out, and how many others of its
+//! NodePool registered.
 
 use karpenter_view::{Attempt, Fix, NodeClaimDocument, ObjectRef, Phase, Resolution, TypicalSeconds};
 
@@ -8,7 +9,8 @@ use crate::{NotFound, meta};
 
 /// A NodeClaim whose node has not registered after this time is deleted.
 pub const REGISTRATION_TIMEOUT_SECS: i64 = 15 * 60;
-/// A NodeClaim without a node after this time, or after twice the usual time, probably never gets one.
+/// A NodeClaim without a node after this time, or after twice the usual time if that is shorter, probably never gets a
+/// node.
 const UNUSUAL_AFTER_SECS: i64 = 5 * 60;
 
 /// Explains the NodeClaim with this name.

@@ -1,5 +1,5 @@
-//! Stable names of reasons for programs, and hints that state which change would make a pod fit. A hint names the
-//! field; reasons that a user cannot influence have none.
+//! Stable names of reasons for programs, and hints that state which change would make a pod fit. A hint names the field
+//! to change. Reasons that a user cannot influence have no hint.
 
 use karpenter_model::reason::{Reason, Refusal, Scope};
 use karpenter_model::resources::ResourceList;
@@ -110,7 +110,7 @@ pub fn hint(refusal: &Refusal) -> Option<String> {
     })
 }
 
-/// How close the pod was to fitting: smaller is closer, and is shown first.
+/// How far the pod was from fitting. Reasons with a smaller distance are shown first.
 pub fn distance(reason: &Reason) -> u8 {
     match reason {
         Reason::InvalidPod { .. }

@@ -1,5 +1,5 @@
-//! The input of an explanation: the planner's problem, the cluster as disruption sees it, and facts about objects that
-//! neither of them has.
+//! The input of an explanation: the planner's problem, the cluster as disruption uses it, and facts about objects that
+//! are in neither of them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,16 +28,16 @@ pub struct ExplainInput {
 /// Facts about objects, by name.
 #[derive(Debug, Clone, Default)]
 pub struct Facts {
-    /// By namespace/name.
+    /// Facts about pods, by namespace/name.
     pub pods: BTreeMap<String, PodFacts>,
     pub workloads: BTreeMap<ObjectRef, WorkloadFacts>,
     pub pools: BTreeMap<String, PoolFacts>,
     /// NodePools that launch no nodes, and are therefore not part of the problem.
     pub excluded_pools: Vec<ExcludedPool>,
-    /// Node classes of the input. Without any of a kind, it is unknown whether a class of this kind exists.
+    /// Node classes of the input. If the input has none of a kind, it is unknown whether a class of this kind exists.
     pub node_classes: Vec<ObjectRef>,
     pub claims: BTreeMap<String, ClaimFacts>,
-    /// By namespace/name.
+    /// Facts about PodDisruptionBudgets, by namespace/name.
     pub pod_budgets: BTreeMap<String, PodBudgetFacts>,
 }
 
@@ -70,9 +70,9 @@ pub struct WorkloadFacts {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct PoolFacts {
     pub node_class: Option<ObjectRef>,
-    /// `spec.template.spec.requirements` of the object.
+    /// `spec.template.spec.requirements` of the NodePool.
     pub requirements: Vec<Value>,
-    /// `spec.disruption.budgets` of the object.
+    /// `spec.disruption.budgets` of the NodePool.
     pub budgets: Vec<BudgetFacts>,
     /// The condition `Ready`, unless it is true or absent.
     pub not_ready: Option<NotReady>,
@@ -88,21 +88,22 @@ pub struct NotReady {
 /// An entry of `spec.disruption.budgets`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct BudgetFacts {
-    /// The entry of the object.
+    /// The entry as it is in the NodePool.
     pub raw: Value,
     pub nodes: String,
-    /// `None`: all reasons.
+    /// The reasons to which the entry applies; `None`: all reasons.
     pub reasons: Option<Vec<String>>,
     pub schedule: Option<String>,
     pub duration_secs: Option<i64>,
-    /// The number of nodes that the entry allows now for this number of nodes; `None` if it is not active.
+    /// The number of nodes that the entry currently allows to be disrupted in this NodePool; `None` if the entry is not
+    /// active.
     pub allowed: Option<u64>,
 }
 
 /// A NodePool that launches no nodes.
 #[derive(Debug, Clone)]
 pub struct ExcludedPool {
-    /// The NodePool as it would be part of the problem; `catalog` is not set.
+    /// The NodePool as it would be in the problem, but without `catalog`.
     pub pool: NodePool,
     pub instance_types: Arc<Vec<InstanceType>>,
     pub why: Excluded,
@@ -139,7 +140,8 @@ pub struct ClaimFacts {
 pub struct PodBudgetFacts {
     pub max_unavailable: Option<String>,
     pub min_available: Option<String>,
-    /// Selected pods that are not healthy: `status.expectedPods` minus `status.currentHealthy`.
+    /// The number of pods that the PodDisruptionBudget selects and that are not healthy: `status.expectedPods` minus
+    /// `status.currentHealthy`.
     pub unhealthy: u64,
 }
 

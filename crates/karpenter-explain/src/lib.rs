@@ -1,9 +1,10 @@
 //! Explains decisions to people: why a pod is pending, why a node is not consolidated, how far a NodeClaim is, whether a
 //! NodePool launches nodes. The documents are those of `karpenter-view`; [`text`] renders them.
 //!
-//! Pure functions of an [`input::ExplainInput`]. No I/O and no clock: the current time is part of the input. A
-//! **blocker chain** removes the first blocker in a copy of the input, asks the engine again, and repeats until pods are
-//! placed or a command saves money, at most six times. Its result is simulated with exactly the changes of the fixes.
+//! Pure functions of an [`input::ExplainInput`], without I/O and clock: the current time is part of the input. A
+//! **blocker chain** is found by simulation: the first blocker is removed in a copy of the input, the planner or
+//! disruption is run again, and so on until the pods are placed or a command saves money, at most six times. The result
+//! of the chain is then simulated with exactly the changes of the fixes.
 
 mod claim;
 mod format;

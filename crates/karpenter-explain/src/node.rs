@@ -31,7 +31,7 @@ pub fn explain_node(input: &ExplainInput, name: &str) -> Result<NodeDocument, No
     Ok(explain_at(input, index, &evaluate(cluster, &input.settings)))
 }
 
-/// Explains the node with this index of `Cluster::state_nodes`. `evaluation` is that of the whole cluster.
+/// Explains the node with this index in `Cluster::state_nodes`. `evaluation` is the evaluation of the whole cluster.
 pub(crate) fn explain_at(input: &ExplainInput, index: usize, evaluation: &Evaluation) -> NodeDocument {
     let has_node = |command: &&Command| command.candidates.iter().any(|one| one.state_node == index);
     match evaluation.commands.iter().find(has_node) {
@@ -114,7 +114,7 @@ fn kept(input: &ExplainInput, index: usize) -> NodeDocument {
         Ok(end) => {
             let outcome = outcome::of_command(&end.0, &end.1);
             match steps.is_empty() {
-                // The node alone could be disrupted, but another command has priority.
+                // The node could be disrupted if it were the only candidate, but another command has priority.
                 true => document.rejected = Some(outcome),
                 false => document.chain.result = Some(outcome),
             }
@@ -133,7 +133,7 @@ fn kept(input: &ExplainInput, index: usize) -> NodeDocument {
     document
 }
 
-/// The command that the saving threshold rejects.
+/// The command that is rejected because its saving is below the threshold.
 fn below_threshold(input: &ExplainInput, index: usize, found: &NodeChain) -> Option<karpenter_view::Outcome> {
     let (mut cluster, mut settings) = (input.cluster.clone(), input.settings.clone());
     for step in &found.steps {

@@ -13,7 +13,7 @@ use crate::node::explain_at;
 use crate::pod::{excluded_reason, is_placed_with};
 use crate::{NotFound, meta};
 
-/// Nodes whose blockers are determined; each needs several simulations.
+/// The maximum number of nodes whose blockers are determined. Each node needs several simulations.
 const NODES_ASKED_MAX: usize = 20;
 
 /// Explains the NodePool with this name.
@@ -135,7 +135,7 @@ fn explain_nodes(input: &ExplainInput, document: &mut NodePoolDocument) {
     };
 }
 
-/// What distinguishes blockers of the same code: the object that blocks.
+/// The object that blocks. It distinguishes blockers with the same code.
 fn summary_key(reason: &karpenter_view::Reason) -> String {
     let named = ["podDisruptionBudget", "nodePool", "resource", "pod"];
     let params = named.iter().filter_map(|name| reason.params.get(*name));

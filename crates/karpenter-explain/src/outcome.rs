@@ -10,7 +10,7 @@ use karpenter_view::{Decision, Launch, Outcome};
 
 use crate::format::money;
 
-/// Where a plan places the pods of a group. The price is that of the new nodes with these pods.
+/// The nodes on which a plan places the pods of a group, with the price of the new nodes among them.
 pub(crate) fn of_plan(problem: &Problem, plan: &Plan, group: usize) -> Outcome {
     let of_group = |node: &&PlannedNode| node.pods.iter().any(|run| run.group as usize == group);
     let nodes: Vec<&PlannedNode> = plan.new_nodes.iter().filter(of_group).collect();
@@ -30,7 +30,7 @@ pub(crate) fn of_plan(problem: &Problem, plan: &Plan, group: usize) -> Outcome {
     }
 }
 
-/// What a command does.
+/// The effects of a command.
 pub(crate) fn of_command(cluster: &Cluster, command: &Command) -> Outcome {
     let problem = &cluster.problem;
     let mut targets: Vec<String> = command

@@ -62,7 +62,7 @@ fn document(input: &ExplainInput, pod: ObjectRef, facts: Option<&PodFacts>, phas
     }
 }
 
-/// A pod that is not planned.
+/// The document of a pod for which no node is planned.
 fn settled(input: &ExplainInput, pod: ObjectRef, facts: Option<&PodFacts>, state: &PodState) -> PodDocument {
     let phase = match state {
         PodState::Pending => "Pending",
@@ -159,7 +159,7 @@ fn pending(
     document
 }
 
-/// The reasons by NodePool, the closest first, then by the distance of the reason.
+/// The reasons by NodePool: the closest NodePool first, the others by the distance of their reason.
 fn scopes(input: &ExplainInput, refusals: &[Refusal], closest: Option<&str>) -> Vec<Scope> {
     let mut ordered: Vec<(bool, u8, Scope)> = Vec::new();
     for refusal in refusals {
@@ -167,7 +167,7 @@ fn scopes(input: &ExplainInput, refusals: &[Refusal], closest: Option<&str>) -> 
             ModelScope::NodePool(name) => (Some(name.to_string()), None),
             ModelScope::ExistingNodes { count } => (None, Some(u64::from(*count))),
             ModelScope::Pod => (None, None),
-            // The NodePools that launch no nodes have reasons of their own.
+            // The document has separate reasons for NodePools that launch no nodes.
             ModelScope::Cluster if !input.facts.excluded_pools.is_empty() => continue,
             ModelScope::Cluster => (None, None),
         };
@@ -236,7 +236,7 @@ fn summary(scopes: &[Scope], chain: Option<&PodChain>) -> String {
     }
 }
 
-/// The chain with fixes and the result.
+/// The blocker chain as it is shown: with fixes and with the result.
 fn view_of(input: &ExplainInput, owner: &ObjectRef, chain: &PodChain, group: usize) -> Chain {
     let mut writer = FixWriter::new(&input.facts, owner);
     let blockers = chain.steps.iter().map(|step| {
@@ -269,7 +269,8 @@ fn blocker(input: &ExplainInput, pool: &str, step: &Step, fix: Fix) -> Reason {
     blocker
 }
 
-/// Whether all pods of the group would be placed if the NodePool launched nodes; for the document of the NodePool.
+/// Whether all pods of the group would be placed if the NodePool launched nodes. The NodePool's document states the
+/// number of such pods.
 pub(crate) fn is_placed_with(problem: &Problem, group: usize) -> bool {
     left_over(&schedule(problem), group).is_none()
 }

@@ -19,7 +19,7 @@ pub(crate) fn reason(code: &str, params: &[(&str, Param)], message: String) -> R
     Reason { code: code.to_owned(), params, message, fix: None }
 }
 
-/// The reason of a refusal, with the NodePool as a parameter.
+/// The reason why a NodePool does not accept a pod; the NodePool is one of its parameters.
 pub(crate) fn of_refusal(refusal: &Refusal) -> Reason {
     let mut params = params_of(&refusal.reason);
     if let Scope::NodePool(pool) = &refusal.scope {
@@ -93,7 +93,7 @@ fn params_of(cause: &Cause) -> Vec<(&'static str, Param)> {
     }
 }
 
-/// Short messages for tables; the planner's messages are upstream's and longer.
+/// Short messages for tables. The planner's own messages equal upstream's and are longer.
 fn message_of(cause: &Cause) -> String {
     match cause {
         Cause::Taint(taint) => format!("taint {taint} is not tolerated"),
@@ -127,7 +127,7 @@ fn message_of(cause: &Cause) -> String {
     }
 }
 
-/// The reason of a verdict.
+/// The reason that corresponds to a verdict.
 pub(crate) fn of_verdict(verdict: &Verdict) -> Reason {
     reason(verdict_name(verdict), &verdict_params(verdict), verdict.to_string())
 }

@@ -1,5 +1,5 @@
-//! Renders documents as text for a terminal of 100 columns: the object with its state, the reasons, the fixes ready to
-//! paste, and the simulated result. Nothing is shown by colour alone.
+//! Renders documents as text for a terminal of 100 columns: the object with its state, the reasons, the fixes as
+//! commands to paste, and the simulated result. Colour never carries information of its own.
 
 use std::fmt::Write as _;
 
@@ -27,7 +27,7 @@ pub fn pod(document: &PodDocument) -> String {
         write_scopes(&document.scopes, &mut text);
     }
     if document.chain.blockers.is_empty() {
-        // No blocker can be removed in a simulation, so the fix of the first reason is text only.
+        // If no blocker can be removed in a simulation, the text of the first reason's fix is shown.
         let reasons = document.scopes.iter().flat_map(|scope| &scope.reasons);
         write_fixes(reasons.filter_map(|reason| reason.fix.as_ref()).take(1), &mut text);
     }
@@ -169,7 +169,7 @@ fn write_scopes(scopes: &[Scope], text: &mut String) {
     table(&["NODEPOOL", "REASON"], rows.collect(), text);
 }
 
-/// Columns with the last one wrapped.
+/// A table with aligned columns. Text in the last column is wrapped.
 fn table(header: &[&str], rows: Vec<Vec<String>>, text: &mut String) {
     let last = header.len() - 1;
     let width = |column: usize| {
@@ -192,7 +192,7 @@ fn table(header: &[&str], rows: Vec<Vec<String>>, text: &mut String) {
     }
 }
 
-/// Breaks at spaces; a longer word stays whole.
+/// Breaks text at spaces. A word that is longer than the width is not broken.
 fn wrapped(text: &str, width: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split_whitespace() {
@@ -209,7 +209,7 @@ fn wrapped(text: &str, width: usize) -> Vec<String> {
     lines
 }
 
-/// A block with a label in the first 8 columns.
+/// A block of text with a label in the first 8 columns.
 fn section(text: &mut String, label: &str, content: &str) {
     text.push('\n');
     labelled(text, label, content);
@@ -248,13 +248,13 @@ fn write_fixes<'a>(fixes: impl Iterator<Item = &'a Fix>, text: &mut String) {
 fn command(fix: &Fix) -> Option<String> {
     let (object, patch, kind) = (fix.object.as_ref()?, fix.patch.as_ref()?, fix.patch_type?);
     let namespace = object.namespace.as_ref().map(|name| format!(" -n {name}")).unwrap_or_default();
-    // A quote in a single-quoted argument of a shell ends it.
+    // In a single-quoted argument of a shell, a quote ends the argument, so it is escaped.
     let patch = patch.to_string().replace('\'', r"'\''");
     let (resource, name) = (object.kind.to_lowercase(), &object.name);
     Some(format!("kubectl patch {resource} {name}{namespace} --type {} -p '{patch}'", kind.as_str()))
 }
 
-/// A result as one sentence.
+/// A simulated result as one sentence.
 fn outcome(outcome: &Outcome) -> String {
     let saving = match outcome.saving_per_hour {
         saving if saving > 0.0 => format!(", saves {} ({})", dollars(saving), dollars_per_month(saving)),

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use crate::stack::Stack;
 
-/// Samples per second of CPU time; Go's rate.
+/// Samples per second of CPU time, the same rate as in Go's profiles.
 pub const SAMPLES_PER_SECOND: u32 = 100;
 /// The interval at which samples are moved from the handler's buffer into the profile.
 const COLLECT_EVERY: Duration = Duration::from_millis(100);
@@ -92,7 +92,8 @@ pub fn profile(duration: Duration) -> Result<CpuProfile, CpuProfileError> {
         profile.collect(&mut collected);
     }
     set_timer(Duration::ZERO).map_err(CpuProfileError::Timer)?;
-    // After the profile the handler gets a buffer without capacity, so that samples of late signals are dropped.
+    // After the profile the handler gets a buffer without capacity, so that samples of signals that arrive late are
+    // dropped.
     let mut last = Vec::new();
     exchange(&mut last);
     profile.count(&mut last);

@@ -1,8 +1,8 @@
 //! Heap profiles: about one allocation per 512 KiB is sampled with its stack; the sample is removed when the allocation
 //! is freed.
 //!
-//! [`SampledHeap`] wraps the allocator of the C library. Before [`start`] it costs one read of a flag per call.
-//! Afterwards most allocations cost one subtraction, and frees one read of a counter.
+//! [`SampledHeap`] wraps the allocator of the C library. Before [`start`] every call additionally reads one flag.
+//! Afterwards most allocations additionally do one subtraction, and frees read one counter.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -12,17 +12,17 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::stack::Stack;
 
-/// The mean number of bytes between two samples; Go's value.
+/// The mean number of allocated bytes between two samples, the same number as in Go's profiles.
 pub const SAMPLE_BYTES: u32 = 512 * 1024;
-/// The number of counters with which a free finds out whether its allocation may be a sample. There are a few hundred
-/// samples.
+/// The number of counters by which a free determines whether its allocation may have been sampled. There are a few
+/// hundred samples at a time.
 const SLOTS: usize = 1 << 15;
 
 /// The allocator of the C library, with sampling after [`start`].
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SampledHeap;
 
-/// Estimated allocations with one stack: each sample represents allocations that were not sampled.
+/// Estimated allocations with the same stack: each sample represents the allocations around it that were not sampled.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Allocated {
     pub(crate) objects: f64,
@@ -49,7 +49,7 @@ static NOTED: Mutex<Noted> = Mutex::new(Noted { stacks: BTreeMap::new(), pieces:
 static PIECES: [AtomicU16; SLOTS] = [const { AtomicU16::new(0) }; SLOTS];
 
 thread_local! {
-    /// Bytes until the next sample; [`UNDRAWN`] before the first draw.
+    /// The number of bytes until the next sample; [`UNDRAWN`] before a number was drawn.
     static LEFT: Cell<i64> = const { Cell::new(UNDRAWN) };
     static RANDOM: Cell<u64> = const { Cell::new(0) };
     /// Whether this thread is recording a sample; its allocations are not sampled meanwhile.
@@ -89,7 +89,7 @@ fn noting<T>(work: impl FnOnce() -> T) -> Option<T> {
 }
 
 fn slot(address: usize) -> &'static AtomicU16 {
-    // Fibonacci hashing: addresses are multiples of the same number.
+    // Fibonacci hashing, because addresses are multiples of the same number and would otherwise share few slots.
     let spread = (address as u64 >> 4).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - SLOTS.ilog2());
     &PIECES[spread as usize % SLOTS]
 }
@@ -98,7 +98,7 @@ fn slot(address: usize) -> &'static AtomicU16 {
 fn draw() -> i64 {
     let mut random = RANDOM.get();
     if random == 0 {
-        // A seed that differs between threads.
+        // The seed is the address of a thread-local variable, which differs between threads.
         random = RANDOM.with(|place| std::ptr::from_ref(place) as u64) | 1;
     }
     random ^= random << 13;

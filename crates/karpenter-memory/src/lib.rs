@@ -1,5 +1,5 @@
-//! Settings of the C library's allocator (glibc): one heap for all threads, and free pages are returned to the system.
-//! This only lowers resident memory.
+//! Configures the C library's allocator (glibc): all threads use one heap, and free pages are returned to the system.
+//! The only effect is less resident memory.
 //!
 //! A controller lists the whole cluster once and then processes changes. With glibc's defaults the memory of that list
 //! stays in per-thread heaps (arenas) that are not used again. With another C library both functions do nothing.

@@ -3,7 +3,7 @@
 /// The maximum number of calls; outer calls are dropped.
 pub(crate) const DEPTH_MAX: usize = 64;
 
-/// Addresses of calls. For callers it is the address of the call, not the return address.
+/// Addresses of calls. For a calling function, it is the address of the call and not the return address.
 #[derive(Clone, Copy)]
 pub(crate) struct Stack {
     addresses: [usize; DEPTH_MAX],
@@ -63,7 +63,7 @@ mod imp {
         // SAFETY: `capture` passes a pointer to a `Walk` that lives until the unwinder returns.
         let walk = unsafe { &mut *walk.cast::<Walk>() };
         if is_interrupted != 0 && walk.begins_at_signal {
-            // The calls so far belong to the signal handler and are dropped.
+            // The calls recorded so far belong to the signal handler, not to the interrupted code, so they are dropped.
             walk.begins_at_signal = false;
             walk.stack.depth = 0;
         }

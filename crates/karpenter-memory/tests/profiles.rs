@@ -52,7 +52,7 @@ fn shown_leaf(profile: &Profile, function: &str) -> String {
     shown.last().map(|name| (*name).clone()).unwrap_or_default()
 }
 
-/// Both kinds of profiles are in one test, because a profile covers the whole process.
+/// One test checks both kinds of profiles, because a profile covers the whole process, including other tests.
 #[test]
 fn profiles_name_what_allocates_and_what_computes() {
     heap::start();
@@ -63,7 +63,8 @@ fn profiles_name_what_allocates_and_what_computes() {
     assert_eq!(profile.value_types(), types);
     let leaf = shown_leaf(&profile, "allocate_small_pieces");
     assert!(!leaf.contains("karpenter_memory") && !leaf.contains("__rust"), "{leaf}");
-    // The test allocates 64 MB, which gives about 125 samples. In two of three runs, the estimate is within 10 %.
+    // The test allocates 64 MB, which gives about 125 samples. With so few, the estimate is within 10 % in two of three
+    // runs.
     let bytes = |profile: &Profile, value| profile.sum("allocate_small_pieces", value);
     let (allocated, in_use) = (bytes(&profile, 1), bytes(&profile, 3));
     assert!((40_000_000..100_000_000).contains(&in_use), "{in_use} bytes in use");

@@ -1,7 +1,7 @@
 //! The clock of the control plane. It follows tokio's clock, so that a paused runtime controls all time.
 //!
-//! Timestamps on objects and timers use the same clock: a simulated day passes as fast as the runtime can advance. All
-//! of this crate reads the time from this clock.
+//! Timestamps on objects and timers use the same clock: a simulated day passes as fast as the runtime can advance its
+//! clock. Everything in this crate reads the time from here.
 
 use std::time::Duration;
 
@@ -23,12 +23,12 @@ impl Clock {
         Self::starting_at(Timestamp::now())
     }
 
-    /// A clock that shows `epoch` now and advances with tokio's clock.
+    /// A clock that shows the time `epoch` at the moment of this call and advances with tokio's clock.
     pub fn starting_at(epoch: Timestamp) -> Self {
         Self { epoch, started: Instant::now(), speed: 1.0 }
     }
 
-    /// The same clock, on which `speed` seconds pass per second of tokio's clock. Must be positive.
+    /// The same clock, on which `speed` seconds pass per second of tokio's clock. `speed` must be positive.
     pub fn with_speed(self, speed: f64) -> Self {
         Self { epoch: self.now(), started: Instant::now(), speed: if speed > 0.0 { speed } else { 1.0 } }
     }

@@ -1,7 +1,8 @@
-//! What every controller stands on: the clock, the work queue and its worker, stores and the watches that fill them,
-//! reading protobuf, and small readings of Kubernetes' own types.
+//! What every controller is built on: the clock, the work queue and its worker, stores and the watches that fill them,
+//! decoding of protobuf, and small functions for Kubernetes' own types.
 //!
-//! It knows no kind of Karpenter's, uses the API server through `kube::Client` only, and prints and logs nothing.
+//! This crate has no code for particular kinds of Karpenter, uses the API server through `kube::Client` only, and
+//! prints and logs nothing.
 
 pub mod clock;
 pub mod object;

@@ -1,7 +1,8 @@
-//! A client that requests some kinds as protobuf and converts the responses to JSON with the fields that are read.
+//! A client that requests some kinds as protobuf and converts the responses to JSON that contains only the fields that
+//! controllers read.
 //!
-//! A server writes protobuf in half of the time of JSON (docs/bench.md), and fields that are not read are skipped
-//! without decoding. Callers see only JSON. If the server answers in JSON, the response is passed on; after a
+//! A server needs half of the time to write protobuf instead of JSON (docs/bench.md), and fields that are not read are
+//! skipped without decoding. Callers see only JSON. If the server answers in JSON, the response is passed on; after a
 //! protobuf message that cannot be decoded, protobuf is not requested again.
 
 pub mod field;
@@ -68,14 +69,14 @@ pub fn protobuf_client(client: &Client, kinds: Kinds, on_disabled: fn(&str)) -> 
 
 struct ProtobufSupport {
     is_disabled: AtomicBool,
-    /// Whether the server streams plain lists, so that a list can replace the start of a watch.
+    /// Whether the server streams plain lists, so that a list request can replace the start of a watch.
     lists: OnceCell<bool>,
     on_disabled: fn(&str),
     kinds: Kinds,
 }
 
 impl ProtobufSupport {
-    /// Reads the server version once; retried after a failure.
+    /// Reads the server version once. After a failure it is read again at the next call.
     async fn streams_lists(&self, client: &Client) -> bool {
         let ask = || async {
             let version = client.apiserver_version().await.map_err(drop)?;
@@ -109,7 +110,7 @@ fn list_for(request: &Request<Body>) -> Option<Request<Body>> {
     Some(list)
 }
 
-/// The response to the watch, made from a list; `None` if the watch itself is to be sent.
+/// The response to the watch, made from a plain list; `None` if the watch request has to be sent unchanged.
 async fn listed(
     client: &Client,
     list: Request<Body>,
@@ -120,7 +121,7 @@ async fn listed(
     }
     let answer = client.send(list).await?;
     let kind = answer.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
-    // If the list fails, the watch is sent as requested, and its error is returned.
+    // If the list request fails, the watch is sent as requested, so that the caller gets the watch's error.
     if !answer.status().is_success() || !kind.starts_with(PROTOBUF) {
         return Ok(None);
     }

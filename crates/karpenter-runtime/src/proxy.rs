@@ -1,7 +1,7 @@
 //! Selects the HTTP proxy of a request by HTTPS_PROXY, HTTP_PROXY and NO_PROXY, with the rules of Go's `httpproxy`.
 //!
-//! Upstream is a Go program, so the same variables must select the same proxy. This module only selects; clients
-//! connect. Requests to `localhost` and to loopback addresses never go through a proxy.
+//! Upstream is a Go program, so the same variables must select the same proxy here. This module only selects the proxy;
+//! clients connect to it. Requests to `localhost` and to loopback addresses never go through a proxy.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use http::Uri;
 use ipnet::IpNet;
 
-/// The proxies of a process, and the hosts that bypass them. By default there are none.
+/// The proxies of a process, and the hosts that bypass them. The default has no proxies.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct ProxyRules {
     http: Option<Uri>,
@@ -27,7 +27,8 @@ enum Bypass {
         ip: IpAddr,
         port: String,
     },
-    /// `suffix` begins with a dot. The domain itself matches too, unless the entry began with a dot.
+    /// Matches hosts in a domain. `suffix` begins with a dot. The domain itself matches too, unless the entry began
+    /// with a dot.
     Domain {
         suffix: String,
         port: String,
@@ -59,8 +60,8 @@ impl ProxyRules {
         Self { http, https, bypass: parse_bypass(&first(["no_proxy", "NO_PROXY"])), ignored }
     }
 
-    /// Variables whose values are not addresses of a proxy, which are ignored as upstream ignores them. Their values
-    /// may contain passwords and are not included.
+    /// Names of the variables whose values are not addresses of a proxy. Like upstream, this module ignores such
+    /// values. The values are not returned, because they may contain passwords.
     pub fn ignored_variables(&self) -> &[&'static str] {
         &self.ignored
     }

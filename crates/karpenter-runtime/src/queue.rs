@@ -1,5 +1,6 @@
-//! The work queue of a controller: an ordered queue of keys. A key is in it at most once, is given to one pass at a time,
-//! and is added again after a failure, at a time that the controller chose, or when its object changed.
+//! The work queue of a controller: an ordered queue of keys. The queue contains a key at most once and gives it to one
+//! pass at a time. A key is added again after a failure, at a time that the controller chose, or when its object
+//! changed.
 //!
 //! Keys are processed in the order in which they were added; nothing depends on hashing or randomness. The queue
 //! contains only keys; the controller decides what it reconciles for a key.
@@ -99,7 +100,8 @@ impl QueueState {
         }
     }
 
-    /// Takes the next key. Its scheduled requeue is removed, because the pass sets a new one.
+    /// Takes the next key. If a requeue of the key is scheduled, it is cancelled, because the pass decides on a new
+    /// one.
     pub(crate) fn take(&mut self) -> Option<ObjectKey> {
         let key = self.ready.pop_front()?;
         let (added, now) = (self.dirty.remove(&key), Instant::now());
@@ -132,7 +134,7 @@ impl QueueState {
     }
 }
 
-/// How long [`Queue::add_debounced`] collects changes.
+/// How long [`Queue::add_debounced`] waits before it adds the key.
 const DEBOUNCE: Duration = Duration::from_millis(10);
 /// The longest back-off of a key.
 const BACK_OFF_MAX: Duration = Duration::from_secs(30);

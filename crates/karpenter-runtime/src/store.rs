@@ -20,10 +20,11 @@ use self::untyped::{AnyObject, IndexEntries, ObjectMap, typed};
 use crate::object::ObjectKey;
 use crate::watch::failure::WatchFailures;
 
-/// How a store reads the metadata of its kind, and which parts it keeps.
+/// How a store reads the metadata of its objects, which fields it removes, and how it compares two versions of an
+/// object.
 pub struct KindSpec<K> {
     pub key: fn(&K) -> ObjectKey,
-    /// The resource version; 0 if it has none.
+    /// The resource version of an object; 0 if it has none.
     pub version: fn(&K) -> u64,
     pub uid: fn(&K) -> Option<&str>,
     pub is_deleting: fn(&K) -> bool,
@@ -138,7 +139,8 @@ struct State<K> {
     objects: ObjectMap,
     indexes: Vec<Index<K>>,
     subscribers: Vec<mpsc::UnboundedSender<Change<K>>>,
-    /// The newest resource version of the watch: an absent object with an older version is deleted.
+    /// The newest resource version that the watch delivered. If an object with an older version is absent, it was
+    /// deleted.
     seen_version: u64,
     list_in_progress: Option<ListInProgress>,
 }
@@ -148,7 +150,8 @@ struct State<K> {
 struct ListInProgress {
     listed: BTreeSet<ObjectKey>,
     newest: u64,
-    /// Objects that this process wrote during the list, with their versions. The list may be older.
+    /// Objects that this process wrote while the list was in progress, with their versions. The list may have been read
+    /// before these writes.
     written: BTreeMap<ObjectKey, u64>,
 }
 
@@ -233,7 +236,7 @@ impl<K: Send + Sync + 'static> Store<K> {
                 let version = (kind.version)(&object);
                 state.seen_version = state.seen_version.max(version);
                 let key = (kind.key)(&object);
-                // An object of the same name that this process created later is kept.
+                // If this process created another object with the same name later, that object is kept.
                 let replaced =
                     state.find(&key.namespace, &key.name).is_some_and(|kept| (kind.version)(&kept) > version);
                 if !replaced {
@@ -259,7 +262,8 @@ impl<K: Send + Sync + 'static> Store<K> {
             if !known && version <= state.seen_version && version > 0 {
                 return;
             }
-            // The response to an immediate deletion contains the object; only the watch shows that it is gone.
+            // The API server's response to an immediate deletion still contains the object; only the watch shows that
+            // it is gone.
             if !known && (kind.is_deleting)(&object) {
                 return;
             }
@@ -335,8 +339,8 @@ impl<K: Send + Sync + 'static> Store<K> {
         receiver
     }
 
-    /// Calls `observer` with all present objects and then with each change, on the task that applied it. Changes of
-    /// one object may be delivered out of order, so an observer should only enqueue keys.
+    /// Calls `observer` with all present objects and then with each change, in the task that applied the change.
+    /// Changes of one object may be delivered out of order, so an observer should only enqueue keys.
     pub fn observe(&self, observer: impl Fn(&Change<K>) + Send + Sync + 'static) {
         let observer: Observer<K> = Arc::new(observer);
         self.shared.observers.write().unwrap_or_else(PoisonError::into_inner).push(observer.clone());
@@ -357,7 +361,7 @@ impl<K: Send + Sync + 'static> Store<K> {
     /// Waits until the first list is complete.
     pub async fn synced(&self) {
         let mut synced = self.shared.synced.subscribe();
-        // The sender lives as long as this handle.
+        // The sender lives as long as this handle, so waiting cannot fail.
         let _ = synced.wait_for(|synced| *synced).await;
     }
 

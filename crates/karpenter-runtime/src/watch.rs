@@ -59,7 +59,8 @@ impl<K: Send + Sync + 'static> Store<K> {
         resource: &ApiResource,
         mut keep: impl FnMut(R) -> K + Send + 'static,
     ) -> (Self, JoinHandle<()>) {
-        // A streamed list is many times faster than a paged one, and neither client nor server holds a whole page.
+        // A streamed list is many times faster than a paged one, and neither client nor server holds a whole page in
+        // memory.
         let streamed = raw_object::streamed(&consistent_list::without_version(client), resource);
         let paged = raw_object::paged(client, resource);
         let store = self.clone();
@@ -87,7 +88,7 @@ impl<K: Send + Sync + 'static> Store<K> {
         while let Some(event) = events.next().await {
             match event {
                 Ok(event) => {
-                    // `Init` only says that a list begins, so it does not end a failure.
+                    // `Init` only means that a list begins. The list may still fail, so `Init` does not end a failure.
                     if !matches!(event, Event::Init) {
                         self.watch_failures().clear();
                     }
@@ -109,8 +110,9 @@ impl<K: Send + Sync + 'static> Store<K> {
         self.watch_failures().last()
     }
 
-    /// Whether the server does not support streamed lists: it is too old or the feature is disabled, and it rejects
-    /// the request; or its storage does not support progress notifications, and it says so in the stream.
+    /// Whether the error shows that the server does not support streamed lists. A server that is too old, or has the
+    /// feature disabled, rejects the request; a server whose storage does not support progress notifications reports
+    /// that in the stream.
     fn is_not_streamed(&self, error: &watcher::Error) -> bool {
         match error {
             watcher::Error::WatchStartFailed(kube::Error::Api(status)) => matches!(status.code, 400 | 422),

@@ -42,7 +42,7 @@ impl From<Option<Duration>> for Requeue {
 
 /// A controller that reconciles keys.
 pub trait Reconcile: Send + Sync + 'static {
-    /// Compares the actual with the desired state of the key and writes what differs. Must be idempotent.
+    /// Compares the actual with the desired state of the object and writes the differences. Must be idempotent.
     fn reconcile(&self, key: &ObjectKey) -> impl Future<Output = kube::Result<Requeue>> + Send;
 }
 
@@ -68,7 +68,7 @@ impl Shutdown {
     }
 
     pub async fn requested(&self) {
-        // The sender lives as long as this handle.
+        // The sender lives as long as this handle, so waiting cannot fail.
         let _ = self.sender.subscribe().wait_for(|requested| *requested).await;
     }
 }

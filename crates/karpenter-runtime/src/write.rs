@@ -1,4 +1,4 @@
-//! Merge patches of what changed.
+//! JSON merge patches that contain only the changed fields.
 
 use serde::Serialize;
 use serde_json::{Map, Value};

@@ -1,8 +1,8 @@
 //! Assembles all objects of an input into one problem: NodePools with their catalogs, nodes with their pods,
 //! pending pods, and the DaemonSet pods of every node.
 //!
-//! Decides how objects relate to each other; `convert` reads single objects. [`Problem::options`] keep their
-//! defaults for the caller to set.
+//! This module decides how objects relate to each other; `convert` converts single objects. [`Problem::options`] have
+//! their defaults; the caller sets them.
 
 pub(crate) mod catalogs;
 mod equality;

@@ -106,8 +106,8 @@ fn missing(reason: &'static str, plural: &str, name: &str) -> Unresolved {
     Unresolved { reason, message: format!("{plural} {name:?} not found") }
 }
 
-/// The larger of the fixed number and the share of a workload, but at most the number that fits into the
-/// limits.
+/// The number of virtual pods: the larger of the fixed number and the share of a workload, but at most as many as fit
+/// into the limits.
 fn replicas(buffer: &CapacityBuffer, template: &PodTemplateSpec, running: Option<i32>) -> i32 {
     let spec = &buffer.spec;
     let share = match (spec.percentage, running) {
@@ -139,7 +139,7 @@ fn fitting(limits: &Quantities, spec: &PodSpec) -> Option<i32> {
     counts.min().map(|count| i32::try_from(count).unwrap_or(i32::MAX))
 }
 
-/// Whether the status of the buffer says that capacity must be kept for it.
+/// Whether the status of the buffer requires that capacity is kept for its virtual pods.
 pub fn is_ready(buffer: &CapacityBuffer) -> bool {
     let Some(status) = &buffer.status else { return false };
     let is_true = |one: &karpenter_api::types::Condition| {
@@ -148,7 +148,7 @@ pub fn is_ready(buffer: &CapacityBuffer) -> bool {
     status.replicas.is_some_and(|count| count > 0) && status.conditions.iter().any(is_true)
 }
 
-/// The virtual pods of a buffer. They are equal every time as long as the buffer and its template are.
+/// The virtual pods of a buffer. As long as the buffer and its template are unchanged, the result is the same.
 pub fn virtual_pods(buffer: &CapacityBuffer, template: &PodTemplateSpec, count: u32) -> Vec<Arc<Pod>> {
     let (namespace, name) = (namespace_of(&buffer.metadata), name_of(&buffer.metadata));
     let uid = buffer.metadata.uid.as_deref().unwrap_or_default();

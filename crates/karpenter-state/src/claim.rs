@@ -1,4 +1,5 @@
-//! What a NodeClaim says: its conditions, its provider id, and whether its Node reports what it requested.
+//! What a NodeClaim states: its conditions, its provider id, and whether its Node has the resources that the NodeClaim
+//! requested.
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
@@ -61,7 +62,7 @@ pub fn has_all_resources(claim: &NodeClaim, node: &Node) -> bool {
     unregistered_resource(claim, node).is_none()
 }
 
-/// The first requested resource that the node does not report; its device plugin is not registered yet.
+/// The first requested resource that the node does not report, because its device plugin is not registered yet.
 pub fn unregistered_resource<'a>(claim: &'a NodeClaim, node: &Node) -> Option<&'a str> {
     let requests = claim.spec.resources.as_ref()?.requests.as_ref()?;
     let allocatable = node.status.as_ref().and_then(|status| status.allocatable.as_ref());

@@ -2,8 +2,8 @@
 //!
 //! Unlike in [`crate::assemble`], the caller states which NodePools may launch which instance types, which pods are
 //! pending, which are nominated for a node, and which nodes are being deleted. Objects are shared, not copied. A claim
-//! that is not launched yet counts as a node with the smallest capacity that it may get, so that no more pods are
-//! planned onto it than will fit.
+//! that is not launched yet counts as a node with the smallest capacity that its instance may have, so that no more
+//! pods are planned onto the node than will fit.
 //!
 //! Upstream: pkg/controllers/provisioning/provisioner.go.
 
@@ -55,7 +55,7 @@ pub struct ClusterInput {
     /// The label keys of the provider; those of the core need not be listed.
     pub well_known: BTreeSet<Arc<str>>,
     pub nodes: Vec<Arc<Node>>,
-    /// NodeClaims of this provider; a node with another provider's claim counts as an unmanaged node.
+    /// NodeClaims of this provider. A node with a NodeClaim of another provider counts as an unmanaged node.
     pub node_claims: Vec<Arc<NodeClaim>>,
     /// Names of claims, and of nodes without a claim, that are marked for deletion.
     pub marked_for_deletion: BTreeSet<String>,
@@ -63,8 +63,8 @@ pub struct ClusterInput {
     pub bound: Vec<Arc<Pod>>,
     /// Pods to be planned: pending ones, and bound ones whose node is being deleted.
     pub pending: Vec<Arc<Pod>>,
-    /// Pods that are nominated for a node, with the name of the NodeClaim, or of the node if it has no NodeClaim. If
-    /// that object no longer exists, the pods count as pending.
+    /// Pods that are nominated for a node, each with the name of its NodeClaim, or of the node if there is no
+    /// NodeClaim. If that object no longer exists, the pods count as pending.
     pub expected: Vec<(String, Arc<Pod>)>,
     pub daemon_sets: Vec<Arc<DaemonSet>>,
     pub volume_claims: Vec<Arc<PersistentVolumeClaim>>,
@@ -97,7 +97,7 @@ pub struct AssembledProblem {
 }
 
 impl AssembledProblem {
-    /// The pods of a run.
+    /// The pods of a run (consecutive pods of one group).
     pub fn pods_of(&self, run: karpenter_model::plan::PodRun) -> &[Arc<Pod>] {
         let group = self.pods.get(run.group as usize).map_or(&[][..], Vec::as_slice);
         let start = (run.start as usize).min(group.len());
@@ -129,7 +129,8 @@ pub(crate) struct NodePods {
     pub(crate) bound: usize,
 }
 
-/// `others` are NodePools that launch no nodes for pods, but whose nodes have a size and a price.
+/// Assembles the problem and the additional parts. `others` are NodePools that launch no nodes for pods, but whose
+/// existing nodes have a size and a price.
 pub(crate) fn assemble_parts(cluster: &ClusterInput, others: &[PoolInput]) -> Parts {
     let mut interner = Interner::default();
     let mut drafts = convert_nodes(&cluster.nodes, &cluster.node_claims, &cluster.csi_nodes, &mut interner);

@@ -25,7 +25,7 @@ use karpenter_model::spread_share::SpreadShare;
 use crate::workloads::name_of;
 
 const NANOS_PER_SECOND: i64 = 1_000_000_000;
-/// The wording is that of the verdict for the node, which states the number of moves.
+/// This text has the wording of the verdict for the node, which states the number of moves.
 const EFFECT_NO_MOVES: &str = "until it is corrected, consolidation moves no pods (0 moves per hour)";
 const PREFIX: &str = "karpenter.sh/consolidation-";
 const KNOWN_ANNOTATIONS: [&str; 9] = [
@@ -71,8 +71,8 @@ impl fmt::Display for ControlError {
     }
 }
 
-/// The NodePool's share of the pods of a hard hostname spread on one node, if it is annotated, and the error
-/// if it is invalid.
+/// The NodePool's annotated share: how many of the pods of a hard hostname spread one node may hold. The error is set
+/// if the annotation is invalid.
 pub fn spread_share(pool: &NodePool) -> (Option<SpreadShare>, Option<ControlError>) {
     let mut reader = Reader { pool, errors: Vec::new() };
     let share = reader.read(
@@ -180,7 +180,7 @@ impl Reader<'_> {
         Some(parsed)
     }
 
-    /// The setting has two annotations. If they contradict each other, it is disabled and an error is
+    /// Many-to-many consolidation has two annotations. If they contradict each other, it is disabled and an error is
     /// reported.
     fn many_to_many(&mut self) -> Option<bool> {
         let mut read = |annotation: &str| {

@@ -1,7 +1,8 @@
 //! Converts Kubernetes objects to the planner's values, one kind per file.
 //!
-//! Conversion cannot fail: objects that an API server would reject were rejected before ([`crate::objects`]), and what
-//! Karpenter would reject becomes a refusal in the converted value, which is reported with the pod.
+//! Conversion cannot fail. Objects that an API server would reject were rejected before ([`crate::objects`]). If
+//! Karpenter would reject a setting of a pod, the converted pod has a refusal, which is reported as the reason why the
+//! pod is not planned.
 
 pub(crate) mod affinity;
 pub(crate) mod node;

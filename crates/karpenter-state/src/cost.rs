@@ -19,13 +19,13 @@ const DELETION_COST_UNIT: f64 = (1u64 << 27) as f64;
 /// A priority of this size adds 1 to the eviction cost.
 const PRIORITY_UNIT: f64 = (1u64 << 25) as f64;
 
-/// Who sets `controller.kubernetes.io/pod-deletion-cost`.
+/// Who sets the annotation `controller.kubernetes.io/pod-deletion-cost` on pods.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum DeletionCosts {
-    /// Users set it, so it expresses the cost of disrupting a pod.
+    /// Users set the annotation, so its value is the cost of disrupting the pod.
     #[default]
     SetByUsers,
-    /// Our controller sets it (feature gate PodDeletionCostManagement), so it is ignored here.
+    /// Our controller sets the annotation (feature gate PodDeletionCostManagement), so its value is ignored here.
     Managed,
 }
 
@@ -41,8 +41,8 @@ fn stated_cost(pod: &Pod, deletion_costs: DeletionCosts) -> i32 {
     stated(pod, deletion_costs).and_then(|(_, text)| text.parse().ok()).unwrap_or(0)
 }
 
-/// The effective annotation and its value. Our own annotation has priority, even if it is invalid; then neither is
-/// used.
+/// The annotation that determines the cost, and its value. Karpenter's annotation has priority over Kubernetes', even
+/// if the value of the former is invalid; then neither is used.
 fn stated(pod: &Pod, deletion_costs: DeletionCosts) -> Option<(&'static str, &str)> {
     let annotation = |key: &'static str| Some((key, pod.annotation(key)?));
     annotation(ANNOTATION_DISRUPTION_COST).or_else(|| match deletion_costs {
@@ -51,7 +51,8 @@ fn stated(pod: &Pod, deletion_costs: DeletionCosts) -> Option<(&'static str, &st
     })
 }
 
-/// The cost annotation of a pod and its value, if the value is not a 32-bit integer and therefore counts as 0.
+/// The annotation that determines the cost, and its value, if the value is not a 32-bit integer and therefore counts as
+/// 0.
 pub fn unreadable_cost(pod: &Pod, deletion_costs: DeletionCosts) -> Option<(&'static str, &str)> {
     stated(pod, deletion_costs).filter(|(_, text)| text.parse::<i32>().is_err())
 }

@@ -198,8 +198,8 @@ fn key<'a>(kind: &'a str, metadata: &'a ObjectMeta) -> (&'a str, &'a str, &'a st
     (namespace_of(metadata), kind, name_of(metadata))
 }
 
-/// Converts a selector to expressions only: expressions may contradict each other, whereas a map has one value per
-/// label.
+/// Converts a selector to expressions only. Two expressions may contradict each other, which a map of labels cannot
+/// represent, because it has one value per label.
 fn expressions(selector: &LabelSelector) -> Vec<LabelSelectorRequirement> {
     let equal = selector.match_labels.iter().flatten().map(|(key, value)| LabelSelectorRequirement {
         key: key.clone(),

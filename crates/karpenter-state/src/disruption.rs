@@ -1,9 +1,9 @@
 //! Assembles the input of disruption from the objects of a running cluster or of a dump.
 //!
-//! Based on [`crate::cluster_input`]: the same problem as for provisioning, and in addition every claim with its node,
-//! the properties of each pod for disruption, PodDisruptionBudgets, and the NodePools with what their budgets allow
-//! now. The caller adds what no object contains: marks for deletion, nominations and the move history. No decisions are
-//! made here.
+//! The problem is assembled as for provisioning ([`crate::cluster_input`]). In addition, the cluster has every claim
+//! with its node, the properties of each pod for disruption, PodDisruptionBudgets, and the NodePools with the number of
+//! disruptions that their budgets allow at present. The caller adds what no object contains: marks for deletion,
+//! nominations and the move history. No decisions are made here.
 
 mod node_pods;
 mod pod_budgets;
@@ -32,13 +32,14 @@ use crate::pod::Pod;
 #[derive(Debug, Clone, Default)]
 pub struct DisruptionInput {
     pub now: Timestamp,
-    /// NodePools of this provider that launch no nodes for pods: static ones, and those that are not ready or
-    /// being deleted. Nodes of NodePools in neither list are not disrupted.
+    /// NodePools of this provider that launch no nodes for pods: static ones, and those that are not ready or being
+    /// deleted. Nodes of other NodePools, in neither this list nor that of the problem, are not disrupted.
     pub other_pools: Vec<PoolInput>,
-    /// Names of NodePools that are held because their launches keep failing; they are also in `other_pools`.
+    /// Names of the NodePools from which no nodes are launched at present because their launches keep failing. These
+    /// NodePools are also in `other_pools`.
     pub pools_in_launch_backoff: BTreeSet<String>,
     pub pod_budgets: Vec<Arc<PodDisruptionBudget>>,
-    /// Names of claims and nodes that pods are nominated for, in addition to [`ClusterInput::expected`].
+    /// Names of the claims and nodes for which pods are nominated, in addition to [`ClusterInput::expected`].
     pub nominated: BTreeSet<String>,
     /// When a command last moved a pod, by the uid of the pod or of its controller.
     pub pods_moved_at_secs: BTreeMap<String, i64>,

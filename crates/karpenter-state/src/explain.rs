@@ -1,7 +1,7 @@
 //! Assembles the input of explanations from the objects of a dump or of manifests.
 //!
-//! The problem is that of `karpenter plan`, the cluster that of `karpenter plan --consolidate`. In addition, facts about
-//! objects that neither of them has: owners, conditions, the texts of budgets, and NodePools that launch no nodes.
+//! The problem is that of `karpenter plan`, the cluster that of `karpenter plan --consolidate`. The input of an
+//! explanation has further facts: owners, conditions, the texts of budgets, and NodePools that launch no nodes.
 
 mod facts;
 mod workloads;
@@ -24,7 +24,7 @@ use crate::notes::Note;
 use crate::objects::Objects;
 use crate::workloads::name_of;
 
-/// How an explanation plans.
+/// Settings of the plan that an explanation is based on.
 #[derive(Debug, Clone, Default)]
 pub struct ExplainSettings {
     /// Where the objects are from.
@@ -39,7 +39,7 @@ pub struct ExplainSettings {
 pub fn explain_input(objects: Objects, catalog: &CatalogChoice, settings: &ExplainSettings) -> ExplainInput {
     let now = settings.now.or_else(|| captured_at(&objects));
     let (mut problem, mut notes) = assemble(&objects, catalog);
-    // An explanation is not repeated when a reservation has capacity again.
+    // An explanation is computed once: there is no later pass in which a reservation could have capacity again.
     problem.options = Options { reserved_mode: ReservedMode::Exhaust, ..settings.options.clone() };
     let mut interner = Interner::default();
     let drafts = convert_nodes(&objects.nodes, &objects.node_claims, &objects.csi_nodes, &mut interner);
@@ -75,7 +75,7 @@ pub fn explain_input(objects: Objects, catalog: &CatalogChoice, settings: &Expla
     }
 }
 
-/// The notes without those that the reasons of NodePools repeat.
+/// The texts of the notes, without those notes that the reasons of NodePools repeat.
 fn texts(notes: &[Note]) -> Vec<String> {
     let is_said = |note: &&Note| {
         !matches!(

@@ -1,10 +1,10 @@
-//! The fields of pods and nodes that are read. Other fields are not read.
+//! The fields of pods and nodes that this program reads. Other fields are not decoded.
 //!
-//! For pods, one line per field ([`pod`]) defines all that has to agree: the protobuf table, what is deserialized from
-//! JSON, and what is copied from a complete object. Lines have the number in the API's protobuf definitions
+//! For pods, one line per field ([`pod`]) defines everything that must agree: the protobuf table, what is deserialized
+//! from JSON, and what is copied from a complete object. A line has the number in the API's protobuf definitions
 //! (k8s.io/api v0.35, `core/v1` and `meta/v1`), whether Go has a `pointer` (zero differs from absent) or a `value`, the
-//! field and its type in Rust, and its name in JSON. Fields that are not read are listed too: when the API gets a new
-//! field, the crate does not compile until it has a line or is listed as not read.
+//! field and its type in Rust, and its name in JSON. Fields that are not read are listed by name: when the API gets a
+//! new field, the crate does not compile until the field has a line or is listed as not read.
 
 mod node;
 mod pod;
@@ -33,7 +33,7 @@ pub const PODS_AND_NODES: Kinds = &[
 
 /// A value of the API of which only the fields in the table are read.
 pub(crate) trait Kept: Sized {
-    /// What is deserialized from JSON.
+    /// The type that is deserialized from JSON.
     type Json: DeserializeOwned;
     const KIND: Kind;
     /// The kind of a list of such values.
@@ -42,7 +42,7 @@ pub(crate) trait Kept: Sized {
     /// The value, with the fields that were deserialized. `None` is an absent field.
     fn from_json(json: Option<Self::Json>) -> Self;
 
-    /// The value without fields that are not read.
+    /// The value without the fields that this program does not read.
     fn keep(self) -> Self;
 }
 
@@ -143,8 +143,8 @@ macro_rules! is_pointer {
     };
 }
 
-/// Messages of which some fields are read. `inlined` fields belong to the outer object in Rust and JSON, and to a message
-/// of their own in protobuf.
+/// Defines messages of which only some fields are read. `inlined` fields belong to the outer object in Rust and JSON,
+/// and to a message of their own in protobuf.
 macro_rules! some_fields {
     ($($message:ident {
         $($number:literal $presence:ident $field:ident: $type:ty = $json:literal,)*
@@ -176,7 +176,8 @@ macro_rules! some_fields {
 
                 #[allow(clippy::needless_update, reason = "some messages have no other fields")]
                 fn keep(self) -> Self {
-                    // Without `..`, so that a new field of the API has to be listed.
+                    // This pattern has no `..`, so that the crate does not compile until a new field of the API is
+                    // listed.
                     let Self { $($field,)* $($($inlined,)*)? $($($other: _,)*)* } = self;
                     Self {
                         $($field: <$type as Kept>::keep($field),)*
@@ -203,7 +204,7 @@ macro_rules! some_fields {
     )*};
 }
 
-/// Messages of which all fields are read.
+/// Defines messages of which all fields are read.
 macro_rules! all_fields {
     ($($message:ident {
         $($number:literal $presence:ident $field:ident: $type:ty = $json:literal,)*
@@ -218,7 +219,7 @@ macro_rules! all_fields {
             }
 
             fn keep(self) -> Self {
-                // Without `..`, so that a new field of the API has to be listed.
+                // This pattern has no `..`, so that the crate does not compile until a new field of the API is listed.
                 let Self { $($field,)* } = self;
                 Self { $($field: <$type as Kept>::keep($field),)* }
             }

@@ -1,4 +1,4 @@
-//! Annotations about moved pods that the controller writes, for the next process and for readers of a dump.
+//! Annotations in which the controller records pods that it moved, for its next process and for readers of a dump.
 
 use std::collections::BTreeMap;
 

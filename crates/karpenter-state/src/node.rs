@@ -1,4 +1,4 @@
-//! What a Node says.
+//! Facts that a Node object states about its node.
 
 use k8s_openapi::api::core::v1::Node;
 use karpenter_api::labels;
@@ -10,7 +10,8 @@ pub fn is_node_ready(node: &Node) -> bool {
 }
 
 /// Whether provisioning, disruption and limits take a node into account. A node of a NodePool is ignored until it has a
-/// provider id, because it cannot be matched with its NodeClaim before. Upstream: `StateNode` in pkg/controllers/state.
+/// provider id, because without it the node cannot be matched with its NodeClaim. Upstream: `StateNode` in
+/// pkg/controllers/state.
 pub fn is_tracked(node: &Node) -> bool {
     let pool = node.metadata.labels.as_ref().and_then(|labels| labels.get(labels::NODEPOOL));
     let is_managed = pool.is_some_and(|pool| !pool.is_empty());

@@ -8,7 +8,7 @@ use karpenter_api::error::one_line;
 use crate::controls::ControlError;
 use crate::convert::pool::PoolLeftOut;
 
-/// A note about an input that is otherwise usable.
+/// A note about an input that can still be planned.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Note {
     /// The input has no NodePool.
@@ -17,12 +17,12 @@ pub enum Note {
         pool: String,
         why: PoolLeftOut,
     },
-    /// The NodePool has nodes, but a plan launches no further ones.
+    /// Nodes of the NodePool exist, but a plan launches no further ones.
     PoolLaunchesNothing {
         pool: String,
         why: PoolLeftOut,
     },
-    /// Nodes of a NodePool without a NodeClaim in the input.
+    /// The input lacks the NodeClaims of these nodes of a NodePool, so the claims are assumed.
     ClaimsAssumed {
         count: u32,
     },

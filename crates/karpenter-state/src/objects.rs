@@ -70,7 +70,7 @@ pub struct Objects {
 #[derive(Debug, Clone, Default)]
 pub struct Reading {
     pub objects: Objects,
-    /// Errors (the object is left out) and warnings (it is used), in input order.
+    /// Errors (the object is left out) and warnings (the object is used), in input order.
     pub errors: Vec<ObjectError>,
     /// The number of objects of kinds that planning does not use.
     pub ignored: BTreeMap<String, usize>,
@@ -118,7 +118,7 @@ const READ_KINDS: [(&str, &str); 18] = [
 /// Groups with older versions of the kinds above; the same kind name in other groups is unrelated.
 const READ_GROUPS: [&str; 6] = ["", "apps", "batch", "extensions", "policy", "scheduling.k8s.io"];
 
-/// Reads documents one by one; each document is dropped as soon as it is an object.
+/// Reads documents one by one. A document is dropped as soon as it has been converted to an object, to save memory.
 #[derive(Debug, Default)]
 pub struct ObjectReader {
     reading: Reading,
@@ -136,7 +136,7 @@ struct Candidate {
 }
 
 impl ObjectReader {
-    /// The result for all documents.
+    /// The objects and errors of all documents that were read.
     pub fn finish(self) -> Reading {
         self.reading
     }
@@ -188,7 +188,8 @@ impl ObjectReader {
             "NodeClaim" => self.admit(candidate, |objects| &mut objects.node_claims),
             "CapacityBuffer" => self.admit(candidate, |objects| &mut objects.capacity_buffers),
             _ => {
-                // The project has no such kind; the schema check suggests the intended one.
+                // This project has no such kind. The schema check is run only to suggest the kind that was probably
+                // meant.
                 let decoded = decode::own::<Value>(&candidate.value);
                 self.conclude(&candidate, decoded.problems);
             }
@@ -255,7 +256,7 @@ impl ObjectReader {
             "PodTemplate" => self.decode(candidate, check::nothing, |objects| &mut objects.pod_templates),
             "Service" => self.decode(candidate, check::nothing, |objects| &mut objects.services),
             "ReplicationController" => match decode::replication_controller(&mut candidate.value) {
-                // The kind has the same fields and an older name, so it is planned like a ReplicaSet.
+                // The kind is an older form of ReplicaSet with the same fields, so it is planned like a ReplicaSet.
                 Ok(()) => self.decode(candidate, check::replica_set, |objects| &mut objects.replica_sets),
                 Err(problem) => self.report(&candidate.origin, &candidate.title, Severity::Error, problem),
             },

@@ -1,10 +1,10 @@
 //! A pod as the controllers keep it: its identity and status, and references to what it shares with other
 //! pods of its workload.
 //!
-//! A large cluster has ten pods per node, and most fields of a pod come from its workload. These are stored once and
-//! referenced by every replica ([`PodInterner`]). So a pod needs a few hundred bytes, and replicas are compared by
-//! address. Fields that are not used are dropped when the pod is read ([`keep`]), so a stored pod cannot be written
-//! back.
+//! A large cluster has ten pods per node, and most fields of a pod come from its workload. These fields are stored
+//! once, and every replica references them ([`PodInterner`]). So a pod needs a few hundred bytes, and replicas are
+//! compared by address. Fields that are not used are dropped when the pod is read ([`keep`]), so a stored pod must not
+//! be written back.
 
 mod fields;
 mod intern;
@@ -79,7 +79,7 @@ pub struct ConditionStamp {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Phase {
-    /// Not set yet.
+    /// The condition is not set yet.
     #[default]
     Unset,
     Pending,
@@ -181,8 +181,8 @@ impl Pod {
             && self.has_equal_spec(new)
     }
 
-    /// References the shared parts of the older version where they are equal. Needed for a pod from the response to a
-    /// write, which is read without the interner.
+    /// References the shared parts of the older version of the pod where they are equal. This is needed for a pod from
+    /// the response to a write, which is not read through the interner.
     pub fn reuse_shared_parts(&mut self, older: &Self) {
         if self.shared_meta == older.shared_meta {
             self.shared_meta = older.shared_meta.clone();

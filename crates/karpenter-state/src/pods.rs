@@ -1,6 +1,6 @@
 //! Predicates of pods: unschedulable, reschedulable, evictable, blocking.
 //!
-//! They depend on one pod at one time only, and make no decisions.
+//! The predicates depend on one pod at one time only, and make no decisions.
 //!
 //! Upstream: pkg/utils/pod/scheduling.go.
 
@@ -23,7 +23,7 @@ pub const STUCK_TERMINATING_AFTER: SignedDuration = SignedDuration::from_secs(60
 
 /// Whether the scheduler tried to schedule the pod and found no node; the pod may be nominated or not.
 ///
-/// Unlike upstream, a terminating pod does not get a node: the scheduler would not bind it.
+/// Unlike upstream, a terminating pod is not provisionable, because kube-scheduler would not bind it.
 pub fn is_provisionable(pod: &Pod) -> bool {
     let may_wait = is_active(pod) && !is_owned_by_daemon_set(pod) && !is_owned_by_node(pod);
     pod.status.is_unschedulable && !is_bound(pod) && may_wait
@@ -63,7 +63,7 @@ pub fn is_owned_by_daemon_set(pod: &Pod) -> bool {
     is_owned_by(pod, "apps/v1", "DaemonSet")
 }
 
-/// A static pod: it has an API object, but belongs to its node.
+/// Whether the pod is a static pod: the kubelet of its node runs it, and the API object only mirrors it.
 pub fn is_owned_by_node(pod: &Pod) -> bool {
     is_owned_by(pod, "v1", "Node")
 }
@@ -85,8 +85,8 @@ pub fn is_currently_reschedulable<'a>(
     is_reschedulable(pod) && !is_do_not_disrupt(pod, now) && !is_fully_blocked(pod, budgets, now)
 }
 
-/// Whether the pod is active and protected by the do-not-disrupt annotation. DaemonSet and static pods count too: there
-/// the annotation protects the node.
+/// Whether the pod is active and protected by the do-not-disrupt annotation. The annotation of a DaemonSet pod or
+/// static pod counts as well: it protects the node.
 pub fn is_do_not_disrupt(pod: &Pod, now: Timestamp) -> bool {
     is_active(pod) && is_do_not_disrupt_active(pod, now)
 }
@@ -166,17 +166,17 @@ fn selector_matches(selector: &LabelSelector, pod: &Pod) -> bool {
         })
 }
 
-/// The effect of the annotation `karpenter.sh/do-not-disrupt` of a pod now.
+/// The effect that the annotation `karpenter.sh/do-not-disrupt` of a pod has at present.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DoNotDisrupt {
     /// The pod has no such annotation.
     Absent,
-    /// `"true"`, or a duration that has not elapsed because the pod has not started.
+    /// The value is `"true"`, or a duration that cannot elapse because the pod has not started.
     Always,
-    /// A duration since the start of the pod.
+    /// The value is a duration since the start of the pod; it ends at this time.
     Until(Timestamp),
     Elapsed,
-    /// Neither `"true"` nor a positive duration: it protects nothing and is reported to the user.
+    /// The value is neither `"true"` nor a positive duration. It protects nothing and is reported to the user.
     Invalid,
 }
 

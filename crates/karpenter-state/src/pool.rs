@@ -1,4 +1,4 @@
-//! What a NodePool says.
+//! Facts that a NodePool object states.
 
 use karpenter_api::types::{ConditionStatus, NodePool};
 

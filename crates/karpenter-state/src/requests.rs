@@ -1,7 +1,7 @@
 //! The effective resource requests of a pod.
 //!
-//! [`karpenter_api::pod_requests`] has the arithmetic. This adds the defaulting of an API server for
-//! manifests: missing requests default to limits. For pods from an API server that changes nothing.
+//! [`karpenter_api::pod_requests`] computes the sums. This module first applies a default of API servers to pods of
+//! manifests: missing requests are set to the limits. Pods from an API server already have this default.
 
 use std::borrow::Cow;
 

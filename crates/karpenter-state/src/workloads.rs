@@ -26,7 +26,7 @@ pub(crate) struct Expansion<'a> {
     pub(crate) labels: Cow<'a, BTreeMap<String, String>>,
     pub(crate) spec: &'a PodSpec,
     pub(crate) claim_templates: &'a [PersistentVolumeClaim],
-    /// The selector of the pods' controller, if its kind is used for default spread constraints.
+    /// The selector of the pods' controller, if the kind of the controller counts for default spread constraints.
     pub(crate) selector: Option<&'a LabelSelector>,
     pub(crate) names: ExpandedNames,
     pub(crate) created_at_secs: i64,
@@ -34,7 +34,7 @@ pub(crate) struct Expansion<'a> {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ExpandedNames {
-    /// `<workload>-0` and following.
+    /// The names are `<workload>-0`, `<workload>-1` and so on, for this number of pods.
     Numbered(u32),
     /// The names are `<workload>-<ordinal>` for these ordinals.
     Ordinals(Vec<u32>),
@@ -105,7 +105,7 @@ impl<'a> Present<'a> {
         for pod in &objects.pods {
             let Some(owner) = pod.controller() else { continue };
             let namespace = pod.namespace();
-            // ReplicationControllers were read as ReplicaSets, see the reader of objects.
+            // `objects` has converted ReplicationControllers to ReplicaSets.
             let kind = if owner.kind == "ReplicationController" { "ReplicaSet" } else { owner.kind.as_str() };
             let key = (namespace, kind, owner.name.as_str());
             if kind == "StatefulSet" && !is_terminal(pod) {

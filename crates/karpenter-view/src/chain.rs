@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::reason::Reason;
 
-/// Blockers in the order in which they appear when the previous one is removed.
+/// The blockers: first the one that is effective now, then always the one that appears when all before it are removed.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -19,7 +19,7 @@ pub struct Chain {
     pub remaining: Option<Reason>,
 }
 
-/// What the result does with the node in question.
+/// What the command or plan of an outcome does with the node that the document is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub enum Decision {
@@ -37,17 +37,17 @@ pub struct Outcome {
     pub decision: Decision,
     /// New nodes; equal ones are one entry with a count.
     pub launches: Vec<Launch>,
-    /// Existing nodes that pods are placed on.
+    /// Names of the existing nodes on which pods are placed.
     pub existing_nodes: Vec<String>,
-    /// Pods that are placed or rescheduled.
+    /// The number of pods that are placed or rescheduled.
     pub pods: u64,
     /// The price of the new nodes.
     pub added_per_hour: f64,
-    /// What a command saves; 0 for placements.
+    /// The price that a command saves per hour; 0 for placements.
     pub saving_per_hour: f64,
 }
 
-/// Equal new nodes.
+/// New nodes with equal properties.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]

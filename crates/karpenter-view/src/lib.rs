@@ -1,9 +1,9 @@
 //! The documents in which Karpenter describes a cluster to people and programs: one pod, one node, one NodeClaim, one
 //! NodePool. `karpenter explain -o json` prints them, and its text is rendered from them.
 //!
-//! Types only: nothing is computed here, and no type of the planner appears. Fields are only added; a field keeps its
-//! name and its meaning. Names are in camelCase, times are RFC 3339, money is in dollars per hour with 6 digits, and
-//! quantities are written as in Kubernetes.
+//! This crate has types only: it computes nothing, and does not use types of the planner. In later versions fields may
+//! be added, but a field keeps its name and its meaning. Names are in camelCase, times are RFC 3339, money is in
+//! dollars per hour with 6 digits, and quantities are written as in Kubernetes.
 
 mod chain;
 mod meta;

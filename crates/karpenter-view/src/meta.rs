@@ -1,4 +1,4 @@
-//! Where a document comes from, and references to objects.
+//! The origin of a document, and references to objects.
 
 use serde::{Deserialize, Serialize};
 
@@ -17,7 +17,7 @@ pub enum Source {
     /// Manifests or a dump.
     #[default]
     Dump,
-    /// The simulated cluster of `up` or `demo`.
+    /// The simulated cluster of `karpenter up` or `karpenter demo`.
     Simulation,
 }
 
@@ -52,7 +52,7 @@ pub struct Meta {
     /// The start of the recorded history; absent without history.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub history_since: Option<String>,
-    /// What is missing in the source or was assumed.
+    /// Notes about information that the source lacks or that was assumed.
     pub notes: Vec<String>,
 }
 

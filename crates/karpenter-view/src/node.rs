@@ -24,7 +24,7 @@ pub struct NodeDocument {
     /// The best command for the node, if it is rejected because it saves too little.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub rejected: Option<Outcome>,
-    /// The budgets of the NodePool for the reason in question; empty unless they block.
+    /// The budgets of the NodePool for the reason of the disruption, if they block it; otherwise empty.
     pub budgets: Vec<BudgetView>,
 }
 
@@ -48,7 +48,7 @@ pub struct NodeSummary {
     pub cpu_percent: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub memory_percent: Option<u64>,
-    /// Pods that would be rescheduled if the node were deleted.
+    /// The number of pods that would be rescheduled if the node were deleted.
     pub pods: u64,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub created: Option<String>,
@@ -72,12 +72,12 @@ pub struct CommandView {
 pub struct BudgetView {
     /// The entry as text: nodes, reasons, schedule and duration.
     pub entry: String,
-    /// Whether its schedule is active now; true without a schedule.
+    /// Whether the schedule of the entry is active at present; true without a schedule.
     pub is_active: bool,
-    /// The number of nodes that the entry allows; absent while it is not active.
+    /// The number of nodes that the entry allows to be disrupted; absent while the entry is not active.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub allowed: Option<u64>,
-    /// When its schedule next begins or ends.
+    /// When the next active period of the schedule begins, or the current one ends.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub next_change: Option<String>,
 }

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::meta::Meta;
 use crate::reason::{Fix, Resolution};
 
-/// How far the launch of a node is.
+/// The progress of a node's launch.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -26,19 +26,19 @@ pub struct NodeClaimDocument {
     pub provider_id: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub node: Option<String>,
-    /// Pods that are nominated for the node.
+    /// The number of pods that are nominated for the node.
     pub nominated_pods: u64,
     pub summary: String,
     pub resolution: Resolution,
     /// Created, Launched, Registered and Initialized, in this order.
     pub phases: Vec<Phase>,
-    /// When the NodeClaim is deleted unless the node has registered by then.
+    /// When the NodeClaim will be deleted if its node has not registered.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub timeout_at: Option<String>,
     /// How long other NodeClaims of the NodePool took from launch to registration.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub typical: Option<TypicalSeconds>,
-    /// Other NodeClaims of the same NodePool: registered, and all.
+    /// The other NodeClaims of the same NodePool: how many registered, and how many there are.
     pub others: Attempt,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub message: Option<String>,
@@ -51,7 +51,7 @@ pub struct NodeClaimDocument {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Phase {
     pub name: String,
-    /// Absent if the phase is not reached.
+    /// The time at which the phase was reached; absent if it was not.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub at: Option<String>,
 }

@@ -15,9 +15,9 @@ pub struct NodePoolDocument {
     pub ready: bool,
     pub summary: String,
     pub resolution: Resolution,
-    /// Why it launches no nodes.
+    /// The reasons why the NodePool launches no nodes.
     pub reasons: Vec<Reason>,
-    /// Pending pods that would be placed if the NodePool launched nodes.
+    /// The number of pending pods that would be placed if the NodePool launched nodes.
     pub affected_pods: u64,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub affected_pod: Option<String>,
@@ -25,9 +25,10 @@ pub struct NodePoolDocument {
     pub cost_per_hour: f64,
     pub unpriced_nodes: u64,
     pub limits: Vec<LimitView>,
-    /// Blockers of its first 20 nodes by name, those of most nodes first.
+    /// The blockers of the NodePool's first 20 nodes by name. A blocker of more nodes comes first.
     pub blockers: Vec<BlockerSummary>,
-    /// Instance types that its requirements allow, and all of its catalog.
+    /// The number of instance types that the NodePool's requirements allow; the next field has the number in its
+    /// catalog.
     pub instance_types_allowed: u64,
     pub instance_types: u64,
 }

@@ -18,7 +18,7 @@ pub struct PodDocument {
     pub pod: ObjectRef,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub owner: Option<ObjectRef>,
-    /// The number of pending pods with the same spec, with this one.
+    /// The number of pending pods with the same spec, including this one.
     pub replicas: u64,
     /// `Pending`, `Bound`, `Nominated`, `Gated`, `Terminating` or `Finished`.
     pub phase: String,
@@ -31,7 +31,7 @@ pub struct PodDocument {
     pub summary: String,
     pub resolution: Resolution,
     pub requests: BTreeMap<String, String>,
-    /// Reasons by NodePool, the closest first, then those of the existing nodes.
+    /// The reasons by NodePool, the closest NodePool first; the reasons of existing nodes come last.
     pub scopes: Vec<Scope>,
     pub chain: Chain,
     /// The plan for a pod that needs no fix.
@@ -42,7 +42,7 @@ pub struct PodDocument {
     pub node_claim: Option<Box<NodeClaimDocument>>,
 }
 
-/// What a reason applies to: one NodePool, some of the existing nodes, or, without both, the pod itself.
+/// What a reason applies to: one NodePool, or some of the existing nodes. If neither is set, the pod itself.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -51,7 +51,7 @@ pub struct Scope {
     pub node_pool: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub existing_nodes: Option<u64>,
-    /// Whether the chain begins here, because the fewest changes are needed.
+    /// Whether the blocker chain is the one of this NodePool, which needs the fewest changes.
     pub closest: bool,
     pub reasons: Vec<Reason>,
 }

@@ -1,4 +1,4 @@
-//! Reasons with their parameters and fixes, and whether a state resolves by itself.
+//! Reasons with their parameters and fixes, and whether a state ends by itself.
 
 use std::collections::BTreeMap;
 
@@ -56,7 +56,7 @@ pub struct Reason {
     /// The stable name; docs/explain.md lists the codes and their parameters.
     pub code: String,
     pub params: BTreeMap<String, Param>,
-    /// Text for people; it may change.
+    /// Text for people. Its wording may change between versions.
     pub message: String,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub fix: Option<Fix>,
@@ -80,13 +80,13 @@ impl PatchType {
     }
 }
 
-/// A change that removes a reason. Karpenter never makes the change; a user does.
+/// A change that removes a reason. A user has to make the change; Karpenter never does.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Fix {
     pub text: String,
-    /// The object to change; absent if the change is not one of an object, for example a feature gate.
+    /// The object to change; absent if no object is changed, for example if the fix is a feature gate.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub object: Option<ObjectRef>,
     /// The patch of the object; absent if the change cannot be expressed as a patch.
@@ -96,13 +96,13 @@ pub struct Fix {
     pub patch_type: Option<PatchType>,
 }
 
-/// Whether a state resolves by itself.
+/// Whether a user has to do something about a state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub enum ResolutionKind {
     /// Nothing has to change.
     Ok,
-    /// The state changes without an intervention.
+    /// The state will change without an intervention by a user.
     InProgress,
     /// A user has to change something.
     Blocked,
@@ -113,7 +113,7 @@ pub enum ResolutionKind {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Resolution {
     pub is: ResolutionKind,
-    /// When a state in progress changes; absent if the time is not known.
+    /// When a state that is in progress will change; absent if the time is not known.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub until: Option<String>,
 }

@@ -1,5 +1,5 @@
-//! The JSON Schema of every document. A changed file is a change of the API; fields may only be added.
-//! `UPDATE_EXPECT=1 cargo test -p karpenter-view` writes the files.
+//! Tests that the JSON Schema of every document equals the file in this repository. A change of such a file is a change
+//! of the API; fields may only be added. `UPDATE_EXPECT=1 cargo test -p karpenter-view` writes the files.
 
 use expect_test::expect_file;
 use karpenter_view::{NodeClaimDocument, NodeDocument, NodePoolDocument, PodDocument};

@@ -1,7 +1,7 @@
 //! `karpenter bench`: measures the planner on generated workloads and compares price with the lower bound and speed
 //! with upstream's scheduler. docs/bench.md explains the table.
 //!
-//! Workloads are generated from seeds; only the times depend on the computer.
+//! Workloads are generated from seeds, so only the measured times depend on the computer.
 
 mod build;
 mod catalogs;
@@ -51,7 +51,8 @@ pub(crate) fn run(arguments: &BenchArguments) -> Result<Outcome> {
         }
     }
     let valid = runs.iter().all(|run| run.violation_count == 0);
-    // The consolidation workload has its own measurement and runs only on request, because upstream's rules are slow.
+    // The consolidation workload has a measurement of its own. It runs only on request, because upstream's rules are
+    // slow.
     let fleets = if arguments.workloads.contains(&FLEETS) { consolidate(arguments) } else { Vec::new() };
     match arguments.output {
         BenchFormat::Json if runs.is_empty() && !fleets.is_empty() => consolidation::write_json(&fleets)?,

@@ -1,4 +1,4 @@
-//! `karpenter bootstrap`: prints the AWS resources that Karpenter needs in an account. Makes no calls.
+//! `karpenter bootstrap`: prints the AWS resources that Karpenter needs in an account. The command makes no AWS calls.
 
 use std::io::{self, Write};
 
@@ -127,11 +127,11 @@ fn notes(arguments: &BootstrapAwsArguments) -> Vec<String> {
     };
     if arguments.node_role.is_empty() {
         let (usual, name) = (format!("KarpenterNodeRole-{cluster}"), permissions::node_role_name(cluster));
-        note_name("the node role", usual, name, "; --node-role gives it another name");
+        note_name("the node role", usual, name, "; set another name with --node-role");
     }
     if arguments.queue.is_none() {
         let name = permissions::queue_name(cluster);
-        note_name("the interruption queue", cluster.clone(), name, "; --queue gives it another name");
+        note_name("the interruption queue", cluster.clone(), name, "; set another name with --queue");
     }
     if arguments.oidc_provider.is_some() || arguments.pod_identity {
         let usual = format!("KarpenterControllerRole-{cluster}");

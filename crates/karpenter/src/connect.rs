@@ -25,14 +25,15 @@ pub(crate) async fn config(kubeconfig: Option<&Path>) -> Result<Config> {
     config.proxy_url = proxy(kubeconfig, &config.cluster_url);
     let agent = HeaderValue::from_static(concat!("karpenter/", env!("CARGO_PKG_VERSION")));
     config.headers.push((header::USER_AGENT, agent));
-    // The client would retry a 429 for minutes, but a PodDisruptionBudget rejects an eviction with a 429. Callers
-    // retry themselves and may have a deadline.
+    // The client itself would retry a request for minutes after the status 429, but this status also means that a
+    // PodDisruptionBudget rejects an eviction. Callers retry themselves and may have a deadline.
     config.default_retry = false;
     Ok(config)
 }
 
-/// The proxy to the API server, by the rules of client-go: that of the kubeconfig, or that of the environment unless
-/// NO_PROXY excludes it. The client's own handling compares NO_PROXY with the address of the proxy.
+/// The proxy to the API server, by the rules of client-go: the proxy of the kubeconfig, or that of the environment
+/// unless NO_PROXY excludes the API server. The kube client's own code is not used, because it compares NO_PROXY with
+/// the address of the proxy.
 fn proxy(kubeconfig: Option<&Path>, server: &Uri) -> Option<Uri> {
     let read = match kubeconfig {
         Some(file) => Kubeconfig::read_from(file).ok(),

@@ -1,7 +1,7 @@
 //! `karpenter controller`: runs the controllers on an existing cluster.
 //!
-//! It connects, acquires the leader lease, runs until it is stopped or loses the lease, and releases the lease. The
-//! controllers are in `karpenter-controllers`.
+//! The command connects to the cluster, acquires the leader lease, runs until it is stopped or loses the lease, and
+//! releases the lease. The controllers are in `karpenter-controllers`.
 //!
 //! Upstream: `cmd/controller/main.go`, `pkg/operator/operator.go`
 
@@ -40,7 +40,7 @@ pub(crate) fn run(arguments: &ControllerArguments, ignored: &[IgnoredVariable]) 
     let choice = provider::choice(arguments.provider)?;
     karpenter_memory::use_one_heap();
     if arguments.options.enable_profiling {
-        // Heap sampling starts as early as possible, because earlier allocations are missing in profiles.
+        // Heap sampling starts as early as possible, because profiles do not include earlier allocations.
         karpenter_memory::heap::start();
     }
     logs::start(&arguments.options)?;
@@ -59,7 +59,7 @@ pub(crate) fn run(arguments: &ControllerArguments, ignored: &[IgnoredVariable]) 
         }
     });
     let result = runtime.block_on(work(choice, arguments));
-    // Cancels passes that did not end in time, or that must not continue because the lease was lost.
+    // Cancels the passes that did not end in time, or that must not continue because the lease was lost.
     runtime.shutdown_background();
     result.map(|()| Outcome::Done)
 }
@@ -101,7 +101,7 @@ async fn work(choice: ProviderChoice, arguments: &ControllerArguments) -> Result
     let mut operator = Operator::watch(connected.client.clone(), cloud, clock, options.clone());
     provider.attach(&operator);
     connected.metrics.register(operator.context().metrics.registry());
-    // The watches start before the lease is acquired, so that a replica that waits for it also reports missing
+    // The watches start before the lease is acquired, so that a replica that is not the leader also reports missing
     // CustomResourceDefinitions.
     let old_kinds = arguments.legacy.legacy_api.then(|| {
         let context = operator.context();
@@ -187,8 +187,8 @@ async fn work(choice: ProviderChoice, arguments: &ControllerArguments) -> Result
     tracing::info!("stopping");
     let stopping = tokio::time::timeout(STOP_PATIENCE, operator.stop());
     let stopped = match &mut election {
-        // Stopping the controllers may take longer than the lease duration; until then no other replica may run the
-        // controllers.
+        // Stopping the controllers may take longer than the lease duration. The lease is kept until they have stopped,
+        // so that no other replica runs the controllers in the meantime.
         Some(election) => election.keep_during(stopping).await.ok_or_else(lost)?,
         None => stopping.await,
     };

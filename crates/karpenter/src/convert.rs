@@ -36,7 +36,8 @@ pub(crate) fn run(arguments: &ConvertArguments) -> Result<Outcome> {
     Ok(if error_count == 0 { Outcome::Done } else { Outcome::InputRefused })
 }
 
-/// All documents that can be read, and the number of documents that cannot be read; their errors are printed here.
+/// Returns all documents that can be read, and the number of documents that cannot be read. Prints the errors of the
+/// latter.
 pub(crate) fn read(filenames: &[std::path::PathBuf]) -> Result<(Vec<Document>, usize)> {
     let inputs = input::read_all(filenames)?;
     inputs.errors.iter().for_each(|error| diagnostics::print_error(error));

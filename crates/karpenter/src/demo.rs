@@ -1,8 +1,8 @@
 //! `karpenter demo`: runs a scenario on an embedded cluster with a simulated clock.
 //!
-//! API server, scheduler, workload controllers and Karpenter's controllers are those of `up` and `controller`; only
-//! instances are simulated. When all tasks are idle, the clock advances to the next timer. Equal seeds give equal
-//! output.
+//! The API server, the scheduler, the workload controllers and Karpenter's controllers are the same as in `karpenter
+//! up` and `karpenter controller`; only instances are simulated. When all tasks are idle, the clock advances to the
+//! next timer. Equal seeds give equal output.
 
 mod chronicle;
 mod fleet;
@@ -37,7 +37,7 @@ pub(crate) fn run(arguments: &DemoArguments) -> Result<Outcome> {
     let (timeline, summary) = runtime.block_on(async {
         let mut world = World::start(arguments.seed, timeline).await?;
         let summary = story::run(&mut world).await;
-        // If the scenario fails, the steps up to the failure are printed too.
+        // The world is stopped even if the scenario failed, so that the steps up to the failure are printed.
         let timeline = world.stop().await;
         summary.map(|summary| (timeline, summary))
     })?;

@@ -24,8 +24,8 @@ fn print_line(level: &str, colour: AnsiColor, message: &str) {
     } else {
         Style::new()
     };
-    // Each message is printed in one line, even if a parser's message has several. Errors of a closed stderr are
-    // ignored.
+    // Each message is printed in one line, even if the message of a parser has several lines. If stderr is closed, the
+    // message is lost.
     let _ = writeln!(stderr, "{style}{level}{style:#}: {}", single_line(message));
 }
 

@@ -13,7 +13,7 @@ use serde_json::json;
 use crate::cli::{DoctorArguments, FailOn, ReportFormat};
 use crate::{Outcome, connect, diagnostics, install};
 
-/// The maximum size of an error message to explain; longer input is not an error message.
+/// The maximum size of an error message that `--explain` reads; a longer input is not an error message.
 const MESSAGE_BYTES_MAX: u64 = 1 << 20;
 
 pub(crate) fn run(arguments: &DoctorArguments) -> Result<Outcome> {

@@ -98,7 +98,7 @@ fn found<T>(input: &ExplainInput, answer: Result<T, NotFound>) -> Result<T> {
     }
 }
 
-/// Some names of the kind, for the message about a missing object.
+/// Some names of existing objects of this kind, for the message about a missing object.
 fn names(input: &ExplainInput, kind: &str) -> Vec<String> {
     const SHOWN_MAX: usize = 10;
     let cluster = &input.cluster;

@@ -144,7 +144,7 @@ pub(crate) fn run_uninstall(arguments: &UninstallArguments) -> Result<Outcome> {
     }
 }
 
-/// An existing file is not overwritten: it may have been saved by an earlier run.
+/// Writes the objects to a new file. An existing file is not overwritten, because an earlier run may have saved it.
 fn save(file: &Path, objects: &[Value]) -> Result<()> {
     let mut open = OpenOptions::new()
         .write(true)

@@ -17,9 +17,9 @@ pub(crate) struct Conversion {
     pub(crate) documents: Vec<ConvertedDocument>,
     /// Findings with the position of their document.
     pub(crate) findings: Vec<(String, Finding)>,
-    /// Validation errors of results, as whole lines.
+    /// Validation errors of converted objects, as whole lines.
     pub(crate) refusals: Vec<String>,
-    /// Kinds that are not Karpenter's, as `2 Service`.
+    /// Objects of kinds that are not Karpenter's, counted by kind, such as `2 Service`.
     pub(crate) skipped: Vec<String>,
 }
 
@@ -89,7 +89,7 @@ pub(crate) fn convert(documents: &[Document], options: &Options) -> Conversion {
     conversion
 }
 
-/// The position of a document, as other commands print it.
+/// The position of a document in the format that other commands use.
 pub(crate) fn place(document: &Document) -> String {
     let mut place = format!("{}: document {}", document.source, document.index);
     if let Some(item) = document.item {

@@ -50,7 +50,7 @@ pub(crate) fn run(arguments: &LintArguments) -> Result<Outcome> {
 }
 
 fn find(documents: &[Document], provisioners: &[Option<String>], aws: AwsNodeClass) -> Vec<Finding> {
-    // Instance types are resolved as for a plan; invalid objects have none.
+    // Instance types are resolved as `karpenter plan` does. NodePools that are invalid get none.
     let mut reader = ObjectReader::default();
     let is_catalog = |document: &&Document| {
         let kind = document.value.get("kind").and_then(Value::as_str).unwrap_or_default();

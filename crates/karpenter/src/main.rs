@@ -33,7 +33,7 @@ use crate::cli::{Cli, Command};
 #[global_allocator]
 static HEAP: SampledHeap = SampledHeap;
 
-/// The result of a command; the exit codes are part of the contract (docs/plan-output.md).
+/// The result of a command. The exit codes are documented (docs/plan-output.md) and must not change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Outcome {
     Done,
@@ -76,7 +76,7 @@ fn main() -> ExitCode {
     };
     match result {
         Ok(outcome) => outcome.into(),
-        // The reader closed the pipe (`| head`); that is not an error.
+        // If the reader has closed the pipe (`| head`), this is not an error.
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             diagnostics::print_error(&format!("{error:#}"));

@@ -36,7 +36,7 @@ pub(crate) fn run(arguments: &PlanArguments) -> Result<Outcome> {
     if arguments.strict && (error_count > 0 || !reading.errors.is_empty()) {
         return Ok(Outcome::InputRefused);
     }
-    // An omitted pod or PodDisruptionBudget of a cluster dump may be what prevents the disruption of a node.
+    // If a pod or PodDisruptionBudget of a dump was left out, it may be the one that prevents the disruption of a node.
     if arguments.consolidate && error_count > 0 {
         diagnostics::print_error(
             "consolidation is not simulated for a dump with errors, because an unreadable object may prevent the disruption of a node; correct or remove the objects above",
@@ -169,7 +169,8 @@ fn read_old(documents: &[Document], reader: &mut ObjectReader) -> usize {
         documents.len()
     ));
     for mut converted in conversion.documents {
-        // The label of the Provisioner is added, so that pods that select the Provisioner by it can be planned.
+        // The label with the Provisioner's name is added to the NodePool, so that pods that select the Provisioner by
+        // this label can be planned.
         if converted.provisioner.is_some() {
             converted.document.value["metadata"]["labels"][DERIVED_FROM] = DERIVED_FROM_PROVISIONER.into();
         }
@@ -215,7 +216,8 @@ fn read_instance_types(path: &Path) -> Result<Vec<InstanceType>> {
     kwok::parse(&text).with_context(|| path.display().to_string())
 }
 
-/// The default settings of node classes: some zones of the default region, or all zones of the given one.
+/// The default settings of node classes. With `--region` the zones are all zones of that region, otherwise some zones
+/// of the default region.
 fn aws_settings(arguments: &InputArguments) -> Result<AwsNodeClass> {
     let Some(region) = &arguments.region else { return Ok(AwsNodeClass::default()) };
     let zones: Vec<AwsZone> = aws::catalog().zones(region).to_vec();

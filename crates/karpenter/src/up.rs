@@ -1,7 +1,7 @@
 //! `karpenter up`: runs a Kubernetes cluster in this process, for kubectl on the same host.
 //!
-//! Starts API server, control plane, Karpenter with the kwok provider, and nodes; installs the
-//! CustomResourceDefinitions; writes a kubeconfig and prints commands to try. The behaviour is in
+//! The command starts an API server, the control plane, Karpenter with the kwok provider, and nodes; installs the
+//! CustomResourceDefinitions; writes a kubeconfig; and prints commands to try. These parts are implemented in
 //! `karpenter-apiserver`, `karpenter-embedded` and `karpenter-controllers`.
 
 mod files;
@@ -35,7 +35,7 @@ pub(crate) fn run(arguments: &UpArguments) -> Result<Outcome> {
         .build()
         .context("cannot start the runtime")?;
     runtime.block_on(serve(arguments))?;
-    // Open watches of clients must not keep the process running.
+    // The runtime does not wait for its tasks, because open watches of clients would keep the process running.
     runtime.shutdown_background();
     Ok(Outcome::Done)
 }
@@ -115,8 +115,8 @@ async fn start_karpenter(client: &Client, clock: Clock, arguments: &UpArguments)
 fn open(arguments: &UpArguments, clock: &Clock) -> Result<ApiServer> {
     let config = Config {
         clock: Arc::new(SharedClock(*clock)),
-        // The seed differs between runs, because generated names must differ from those of an earlier run with the same
-        // data.
+        // The seed of generated names is the start time, so that the names differ from those of an earlier run with the
+        // same `--data`.
         seed: u64::try_from(clock.now().as_nanosecond()).unwrap_or(0),
         ..Config::default()
     };

@@ -1,4 +1,4 @@
-//! Compares the dependency table with `cargo metadata`. Dev-dependencies are not restricted.
+//! Compares the table of allowed dependencies with `cargo metadata`. Dev-dependencies are not restricted.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -59,7 +59,7 @@ impl Graph {
         self.uses.get(id).map_or(&[], Vec::as_slice)
     }
 
-    /// Every linked package with the chain of names that leads to it.
+    /// Every package that `start` links, with the chain of package names from `start` to it.
     fn closure(&self, start: &str) -> BTreeMap<String, Vec<String>> {
         let mut reached: BTreeMap<String, Vec<String>> = BTreeMap::new();
         let mut open = vec![(start.to_owned(), vec![self.name(start).to_owned()])];

@@ -3,7 +3,7 @@
 //! the operator may use controllers.
 //!
 //! `module_exceptions.txt` lists the uses that currently violate the rule. The list may only get shorter: a violation
-//! that is not in it is an error, and so is an entry that is no longer needed. Tests may use every module.
+//! without an entry is an error, and so is an entry without a violation. Tests may use every module.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -18,13 +18,13 @@ const EXCEPTIONS: &str = "xtask/src/tidy/module_exceptions.txt";
 
 struct Layer {
     name: &'static str,
-    /// Whether only the operator may use its modules.
+    /// Whether only the operator may use the modules of this layer.
     is_of_controllers: bool,
     modules: &'static [&'static str],
 }
 
 /// The layers from the lowest to the highest. A path belongs to the module with the longest name that is a prefix of
-/// it.
+/// the path.
 const LAYERS: [Layer; 8] = [
     Layer {
         name: "settings and readings",
@@ -98,7 +98,7 @@ const LAYERS: [Layer; 8] = [
     Layer { name: "operator", is_of_controllers: false, modules: &["operator"] },
 ];
 
-/// A module that uses another one.
+/// A module, and a module that it uses.
 type Edge = (String, String);
 
 pub(crate) fn check(root: &Path, files: &[PathBuf], findings: &mut Findings) -> Result<()> {
@@ -130,7 +130,7 @@ fn exceptions(text: &str) -> Result<BTreeSet<Edge>> {
     .collect()
 }
 
-/// The uses that violate the rule, each with the first place in the code.
+/// The uses that violate the rule, each with the first place in the code where it occurs.
 fn edges(root: &Path, files: &[PathBuf], findings: &mut Findings) -> BTreeMap<Edge, String> {
     let mut found = BTreeMap::new();
     for file in files {
@@ -188,7 +188,7 @@ fn layer(module: &str) -> Option<usize> {
     LAYERS.iter().position(|layer| layer.modules.contains(&module))
 }
 
-/// The module of the table that a path belongs to.
+/// The module of [`LAYERS`] that a path belongs to.
 fn in_table(path: &[String]) -> Option<&'static str> {
     let modules = LAYERS.iter().flat_map(|layer| layer.modules);
     let has = |module: &&&str| {

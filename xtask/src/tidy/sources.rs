@@ -10,7 +10,7 @@ use super::table::CRATES;
 
 const LINES_MAX: usize = 900;
 
-/// Text that must not appear in a pure crate outside of its tests, and why.
+/// Text that must not appear in a pure crate outside of its tests, and the reason for each.
 const NOT_PURE: [(&str, &str); 12] = [
     ("HashMap", "iteration order varies between runs; use BTreeMap, or FxHashMap where order cannot matter"),
     ("HashSet", "iteration order varies between runs; use BTreeSet, or FxHashSet where order cannot matter"),
@@ -50,7 +50,7 @@ pub(crate) fn check(root: &Path, files: &[PathBuf], findings: &mut Findings) -> 
 }
 
 fn check_machine_paths(file: &Path, text: &str, findings: &mut Findings) {
-    // The text is written in pieces, so that this file does not match itself.
+    // The patterns are written in pieces, so that this file does not contain them itself.
     let needles =
         [concat!("/ro", "ot/"), concat!("/ho", "me/"), concat!("/wo", "rk/"), concat!("/Us", "ers/")];
     for (number, line) in text.lines().enumerate() {
@@ -129,7 +129,7 @@ fn mentions(line: &str, needle: &str) -> bool {
     })
 }
 
-/// A crate's clippy.toml replaces that of the workspace, so each pure crate has a copy of the same file.
+/// The clippy.toml of a crate replaces that of the workspace, so each pure crate needs a copy of the same file.
 fn check_clippy_files(root: &Path, findings: &mut Findings) {
     let mut first: Option<(&str, String)> = None;
     for entry in CRATES.iter().filter(|entry| entry.pure) {

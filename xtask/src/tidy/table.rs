@@ -1,4 +1,4 @@
-//! Which crates may depend on which. ARCHITECTURE.md has the same table; this module compares them.
+//! The table of which crates may depend on which. ARCHITECTURE.md has the same table; this module compares the two.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ pub(crate) struct Crate {
     pub(crate) name: &'static str,
     /// Whether the crate and everything that it links have no I/O, clock, randomness, logging or async code.
     pub(crate) pure: bool,
-    /// The workspace crates that it may use. A row names only crates of rows above it.
+    /// The workspace crates that the crate may use. Only crates of rows above this row are named.
     pub(crate) may_use: &'static [&'static str],
 }
 

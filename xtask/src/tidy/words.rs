@@ -1,6 +1,6 @@
-//! Rejects words of an earlier style in prose: the table "Say / not" of docs/glossary.md. Prose is comments and string
-//! literals of Rust sources, and Markdown outside of code spans and fenced blocks. Identifiers and other files are not
-//! read.
+//! Rejects words of an earlier style in prose. The words are in the table "Say / not" of docs/glossary.md. Prose is the
+//! comments and string literals of Rust sources, and Markdown outside of code spans and fenced blocks. Identifiers and
+//! other files are not read.
 
 mod prose;
 

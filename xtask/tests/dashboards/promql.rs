@@ -13,7 +13,8 @@ pub(crate) enum Expression {
     Call {
         arguments: Vec<Expression>,
     },
-    /// `by` is missing if all series are combined into one; `keeps_series` is set if some series are kept unchanged.
+    /// `by` is absent if all series are combined into one. `keeps_series` is set for aggregations that keep some series
+    /// unchanged.
     Aggregation {
         by: Option<Vec<String>>,
         keeps_series: bool,

@@ -292,8 +292,8 @@ fn call_table_equals_doc_comments_of_traits() {
     assert_eq!(documented, listed);
 }
 
-/// Finds the calls in the source text of karpenter-aws-sdk, because this crate does not depend on it. In that source,
-/// each call begins with the client, a field named `0`.
+/// This crate does not depend on karpenter-aws-sdk, so the test finds that crate's AWS calls in its source text. There,
+/// each call begins with the client, which is the field `0` of a tuple struct.
 #[test]
 fn call_table_equals_calls_of_sdk_crate() {
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../karpenter-aws-sdk/src");

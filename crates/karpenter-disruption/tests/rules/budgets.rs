@@ -1,4 +1,4 @@
-//! Tests which nodes a budget counts, and which use it up.
+//! Tests which nodes a budget counts, and which of them reduce the number of nodes that may still be disrupted.
 
 use karpenter_disruption::budgets::{left, remaining};
 use karpenter_disruption::candidate::Blocked;
@@ -12,8 +12,8 @@ use crate::builders::*;
 #[test]
 fn budget_counts_initialized_nodes_and_subtracts_disrupted_ones() {
     type Change = fn(&mut StateNode);
-    // Each case: the expected (nodes, disrupting for most reasons, disrupting for reason Unhealthy). There are two
-    // healthy nodes in addition.
+    // Each case: a change of one node, and the expected numbers (nodes, disrupting nodes for most reasons, disrupting
+    // nodes for reason Unhealthy). The cluster has two other nodes, which are healthy.
     let cases: [(&str, Change, (u32, u32, u32)); 8] = [
         ("sound", |_| {}, (3, 0, 0)),
         ("not ready", |one| one.is_ready = false, (3, 1, 0)),
@@ -139,7 +139,8 @@ fn command_beyond_budget_awaits_budget() {
     );
     cluster.proposed_commands[0].awaits_budget = true;
     assert_eq!(left(&cluster, Reason::Underutilized)["general"], 1);
-    // While another node is being deleted, the budget is used up; afterwards it is free.
+    // While the node of the first command is being deleted, the budget is used up; afterwards it allows the waiting
+    // command.
     let going = evaluation.commands[0].candidates[0].state_node;
     let mut meanwhile = cluster.clone();
     meanwhile.proposed_commands.clear();

@@ -51,7 +51,7 @@ fn node_state_blocks_disruption_by_class() {
         ("no node", |one| one.node = None, ["Nodeclaim does not have an associated node"; 3]),
         ("rebooting", |one| one.is_rebooting = true, ["Node is rebooting"; 3]),
         ("leaving", |one| one.is_marked_for_deletion = true, ["Node is deleting or marked for deletion"; 3]),
-        // The order of checks: deletion comes before initialization.
+        // Deletion is checked before initialization.
         (
             "marked for deletion before initialization",
             |one| (one.is_marked_for_deletion, one.is_initialized) = (true, false),

@@ -93,7 +93,8 @@ fn binary_search_misses_prefixes_as_upstream_does() {
     for name in ["a", "b", "c"] {
         add(&mut cluster, name, "small", &[pod("app", 1800)]);
     }
-    // This node is last in the list, because of its many pods, and it has no free capacity.
+    // This node has no free capacity. Because of its many pods, it is the last candidate in the order of saving per
+    // disruption.
     let many: Vec<_> = (0..16).map(|_| pod("app", 50)).collect();
     let last = add(&mut cluster, "d", "huge", &many);
     cluster.problem.nodes[last].allocatable.set("cpu", 800);
@@ -102,7 +103,7 @@ fn binary_search_misses_prefixes_as_upstream_does() {
     let evaluation = evaluate(&cluster, &compat());
     let command = &evaluation.commands[0];
     assert_eq!((command.method, claims_of(command)), (Method::SingleNodeConsolidation, vec!["d"]));
-    // If two of the small nodes are protected, the first attempt includes all that remain.
+    // If two of the small nodes are protected, the first attempt includes the remaining nodes c and d.
     cluster.state_nodes[0].is_do_not_disrupt = true;
     cluster.state_nodes[1].is_do_not_disrupt = true;
     let evaluation = evaluate(&cluster, &compat());
@@ -329,7 +330,8 @@ fn single_node_consolidation_interleaves_pools() {
     let mut cluster = cluster();
     add_pool(&mut cluster, "other", &[labels::CAPACITY_TYPE_ON_DEMAND]);
     let many = |count: usize, cpu_millis| -> Vec<_> { (0..count).map(|_| pod("app", cpu_millis)).collect() };
-    // In the order of the saving per disruption: `a`, which cannot be replaced by a cheaper node, then `b`, then `c`.
+    // The nodes in the order of their saving per disruption: `a`, which cannot be replaced by a cheaper node, then `b`,
+    // then `c`.
     add(&mut cluster, "a", "small", &many(1, 1800));
     add(&mut cluster, "b", "large", &many(8, 200));
     add_to(&mut cluster, "c", "other", "large", labels::CAPACITY_TYPE_ON_DEMAND, &many(12, 150));

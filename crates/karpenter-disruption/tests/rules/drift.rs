@@ -203,7 +203,7 @@ fn terminate_first_frees_full_reservation_with_gate() {
 #[test]
 fn terminate_first_needs_freed_slot_to_suffice() {
     let mut cluster = reserved_node();
-    // Two pods that each need a node of their own.
+    // Each of the two pods needs a node of its own.
     let state_node = 0;
     cluster.problem.nodes[0].allocatable.set("cpu", 4000);
     bind(&mut cluster, state_node, pod("app", 1500));

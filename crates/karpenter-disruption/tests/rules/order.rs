@@ -33,7 +33,7 @@ fn methods_are_asked_in_order() {
             let evaluation = evaluate(&cluster, &settings);
             seen.push(evaluation.commands[0].method);
             assert_eq!(claims_of(&evaluation.commands[0]), [name], "{mode:?}");
-            // The node is being deleted: it is not in the problem and has no pending pods.
+            // The node is being deleted, so it is not in the problem, and none of its pods is pending.
             let state_node = cluster.state_nodes.iter_mut().find(|one| &*one.claim == name).expect("added");
             (state_node.is_marked_for_deletion, state_node.repair) = (true, None);
             let at = state_node.at.take().expect("it has a node");

@@ -9,7 +9,8 @@ use karpenter_disruption::verdict::Verdict;
 
 use crate::builders::*;
 
-/// A cluster with two nodes. Each could be replaced by a smaller one, but not both together by one.
+/// A cluster with two nodes. Each of them could be replaced by a smaller node, but one smaller node cannot replace
+/// both.
 fn two_large() -> Cluster {
     let mut cluster = cluster();
     for name in ["a", "b"] {
@@ -32,7 +33,7 @@ fn modes() -> [Settings; 2] {
 
 #[test]
 fn command_needs_minimum_saving() {
-    // Each saves 0.2 of 0.4.
+    // Each replacement saves 0.2 of the price 0.4.
     for settings in modes() {
         for (ratio, per_hour, is_enough) in
             [(0.0, 0.0, true), (0.5, 0.0, true), (0.51, 0.0, false), (0.0, 0.41, false), (0.4, 0.15, true)]

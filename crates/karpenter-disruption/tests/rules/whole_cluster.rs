@@ -22,8 +22,8 @@ use crate::builders::*;
 fn rejected_deletion_reserves_no_capacity_and_blocks_no_node() {
     let mut cluster = cluster();
     pool(&mut cluster, "general").pool_policy.min_saving_per_hour = 0.15;
-    // The pod of a would fit on b, but deleting a saves less than the minimum. With that pod, b could not be replaced by a
-    // small node.
+    // The pod of a would fit on b, but the deletion of a saves less than the minimum. If the pod of a moved to b, b
+    // could not be replaced by a small node.
     add(&mut cluster, "a", "small", &[pod("app", 500)]);
     add(&mut cluster, "b", "large", &[pod("app", 1500)]);
     let evaluation = evaluate(&cluster, &cost());
@@ -39,7 +39,8 @@ fn rejected_deletion_reserves_no_capacity_and_blocks_no_node() {
 fn rejected_balanced_deletion_reserves_no_capacity() {
     let mut cluster = cluster();
     pool(&mut cluster, "general").policy = ConsolidationPolicy::Balanced;
-    // Deleting a moves ten pods and saves a ninth of the price. Disrupting b moves one pod and saves at least a third.
+    // The deletion of a moves ten pods and saves a ninth of the price. A disruption of b moves one pod and saves at
+    // least a third.
     let many: Vec<_> = (0..10).map(|_| pod("app", 50)).collect();
     add(&mut cluster, "a", "small", &many);
     add(&mut cluster, "b", "large", &[pod("app", 1500)]);

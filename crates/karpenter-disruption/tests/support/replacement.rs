@@ -1,6 +1,6 @@
-//! An independent implementation of upstream's rules for nodes that are deleted or replaced by one: which instance types are
-//! cheap enough, what is saved, and whether NodePools with policy Balanced approve. For catalogs whose offerings differ by
-//! zone and capacity type only, and NodePools without minValues.
+//! An independent implementation of upstream's rules for nodes that are deleted or replaced by one: which instance
+//! types are cheap enough, what is saved, and whether NodePools with policy Balanced approve. It supports only catalogs
+//! whose offerings differ by zone and capacity type, and NodePools without minValues.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use karpenter_model::plan::PlannedNode;
 
 /// Tolerance for sums of decimal fractions.
 const NOTHING: f64 = 1e-9;
-/// Instance types that single-node spot-to-spot consolidation needs.
+/// Single-node spot-to-spot consolidation needs at least this many cheaper instance types.
 const CHOICE: usize = 15;
 
 /// Names of the launchable instance types, and the lowest price of any of them.
@@ -27,7 +27,8 @@ fn allows(node: &PlannedNode, key: &str, value: &str) -> bool {
     node.requirements.get(key).is_none_or(|wanted| wanted.has(value))
 }
 
-/// Prices of the first of these capacity types that is available, in zones that the node may use.
+/// Prices of the instance type for the first of these capacity types that is available in the zones that the node may
+/// use.
 fn prices(node: &PlannedNode, one: &InstanceType, kinds: &[&str]) -> Vec<f64> {
     let of_kind = |kind: &&str| -> Vec<f64> {
         let offerings = one.offerings.iter().filter(|offering| {
@@ -42,12 +43,12 @@ fn prices(node: &PlannedNode, one: &InstanceType, kinds: &[&str]) -> Vec<f64> {
     kinds.iter().map(of_kind).find(|prices| !prices.is_empty()).unwrap_or_default()
 }
 
-/// The worst launch price; infinite if there is no offering.
+/// The price of the instance type if its launch uses the most expensive offering; infinite if there is no offering.
 fn at_worst(node: &PlannedNode, one: &InstanceType, kinds: &[&str]) -> f64 {
     prices(node, one, kinds).into_iter().max_by(f64::total_cmp).unwrap_or(f64::INFINITY)
 }
 
-/// The replacement of these nodes, if it is cheaper whichever option is launched.
+/// The replacement of these nodes, if it is cheaper with each of its instance type options.
 pub(crate) fn cheaper(
     cluster: &Cluster,
     settings: &Settings,

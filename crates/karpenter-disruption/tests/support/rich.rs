@@ -109,7 +109,7 @@ pub(crate) fn build(world: &Rich) -> Cluster {
         if used + cpu_millis > cluster.problem.nodes[state_node].allocatable.get("cpu") {
             continue;
         }
-        // Only possible states.
+        // Clusters that cannot exist are not generated.
         if *kind == 0 {
             if in_zone[zone] > in_zone[1 - zone] {
                 continue;
@@ -152,7 +152,8 @@ pub(crate) fn build(world: &Rich) -> Cluster {
     cluster
 }
 
-/// Removes features that upstream does not have, and methods that have tests of their own.
+/// Removes settings that upstream does not have, and causes of methods (repair, static drift) that have tests of their
+/// own.
 pub(crate) fn leave_to_upstream(cluster: &mut Cluster) {
     for pool in cluster.pools.values_mut() {
         pool.pool_policy = PoolPolicy::default();

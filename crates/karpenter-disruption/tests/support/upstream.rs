@@ -1,8 +1,7 @@
 //! An independent implementation of upstream's rules for one evaluation, with the planner in place of the simulator: the
 //! candidates, their order, the binary search, and the resulting command.
 //!
-//! This implementation applies to clusters without repair, without static drift and without settings that upstream does
-//! not have.
+//! The implementation supports only clusters without repair, static drift and settings that upstream does not have.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -59,8 +58,8 @@ fn launches_without(cluster: &Cluster, state_nodes: &[usize]) -> Option<Vec<Plan
     let mut problem = Problem { nodes: Vec::new(), ..cluster.problem.clone() };
     problem.options.mode = Mode::Compat;
     problem.options.reserved_mode = ReservedMode::Fallback;
-    // Upstream sorts pods of equal requests by age, then uid; these clusters have neither. Grouping equal pods is one such
-    // order, and another one may give another result.
+    // Upstream sorts pods of equal requests by age, then by uid. The pods of these clusters have neither, so any order
+    // of equal pods is valid; this one keeps equal pods of one group together. Another order may give another result.
     let mut moving: Vec<(Arc<PodSpec>, u32)> = Vec::new();
     for (index, node) in cluster.problem.nodes.iter().enumerate() {
         if !gone.contains(&index) {

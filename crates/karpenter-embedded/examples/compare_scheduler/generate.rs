@@ -1,5 +1,5 @@
-//! Generates random clusters and pods from a seed. There are few of everything, so that scheduling rules interact
-//! often.
+//! Generates random clusters and pods from a seed. Each cluster has few nodes, pods and labels, so that scheduling
+//! rules often affect each other.
 
 use serde_json::{Map, Value, json};
 
@@ -115,7 +115,7 @@ impl Generator {
             .collect()
     }
 
-    /// Claims `c0` to `c5` in each namespace: bound claims with their volumes, and pending claims.
+    /// The PersistentVolumeClaims `c0` to `c5` of each namespace: bound claims with their volumes, and pending claims.
     pub(crate) fn storage(&mut self) -> Vec<(Value, Option<Value>)> {
         let mut storage = Vec::new();
         for (namespace, _) in NAMESPACES {

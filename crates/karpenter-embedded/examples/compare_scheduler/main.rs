@@ -1,9 +1,10 @@
-//! Compares this scheduler with kube-scheduler on a real API server, pod by pod on generated clusters.
+//! Compares the scheduler of this crate with kube-scheduler on a real API server, pod by pod on generated clusters.
 //!
-//! It needs a kubeconfig for an API server on which kube-scheduler runs and controllers do not, because they would
-//! change objects in between. kube-scheduler gets every pod; this scheduler decides from the state before. If
-//! kube-scheduler binds the pod, its node must be one of our best nodes; if the pod is unschedulable, the messages must
-//! be equal; if it preempts, node and victims must be equal. `e2e/compare-scheduling` sets everything up.
+//! The example needs a kubeconfig for an API server with a kube-scheduler and without controllers, because controllers
+//! would change objects during the comparison. kube-scheduler schedules every pod; our scheduler decides about the same
+//! pod from the state before. If kube-scheduler binds the pod, its node must be one of the nodes with our highest
+//! score. If the pod is unschedulable, both messages must be equal. If kube-scheduler preempts pods, node and victims
+//! must be equal. `e2e/compare-scheduling` sets everything up.
 
 mod generate;
 mod world;
@@ -21,7 +22,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let clusters: u64 = arguments.next().map_or(Ok(10), |text| text.parse())?;
     let world = World::connect().await?;
     let (mut pods, mut bound, mut refused, mut preempted, mut differences) = (0, 0, 0, 0, 0);
-    // The number of bound pods with a single best node, for which the random choice among equal nodes did not matter.
+    // The number of bound pods for which only one node had the highest score, so that kube-scheduler had no random
+    // choice among equal nodes.
     let mut unique = 0;
     for seed in first_seed..first_seed + clusters {
         let mut generator = Generator::new(seed);

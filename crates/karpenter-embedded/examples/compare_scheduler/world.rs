@@ -1,4 +1,4 @@
-//! The API server of the comparison: builds a cluster, creates a pod, and reads kube-scheduler's decision.
+//! Builds a cluster on the API server of the comparison, creates a pod there, and reads kube-scheduler's decision.
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -32,7 +32,7 @@ pub(crate) struct World {
     client: Client,
 }
 
-/// The time that kube-scheduler gets to observe a change before the next.
+/// The wait after a change, so that kube-scheduler has observed the change before the next one.
 const OBSERVE_DELAY: Duration = Duration::from_millis(60);
 const OUTCOME_TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -125,8 +125,8 @@ impl World {
             nodes.create(created, &read(node.clone())).await?;
             let status = Patch::Merge(json!({"status": node["status"]}));
             nodes.patch_status(&name, &PatchParams::default(), &status).await?;
-            // The server taints new nodes until the node lifecycle controller finds them ready; no controller runs
-            // here.
+            // The API server adds a taint to new nodes, and no node lifecycle controller runs here that would remove
+            // the taint when the node is ready.
             let taints = Patch::Merge(json!({"spec": {"taints": node["spec"]["taints"]}}));
             nodes.patch(&name, &PatchParams::default(), &taints).await?;
         }
@@ -230,7 +230,8 @@ impl World {
                     let victims = self.victims().await?;
                     return Ok(Outcome::Preempted { node, victims, message });
                 }
-                // The node is selected, but the volumes are not provisioned; no provisioner runs here.
+                // kube-scheduler has selected the node and waits for the volumes, which stay unprovisioned because no
+                // provisioner runs here.
                 (None, Some(node)) => return Ok(Outcome::Bound { node }),
                 (None, None) => {}
             }
@@ -241,7 +242,7 @@ impl World {
         }
     }
 
-    /// Terminating pods, once their number no longer grows.
+    /// Waits until the number of terminating pods no longer grows, and returns their names.
     async fn victims(&self) -> kube::Result<Vec<String>> {
         tokio::time::sleep(OBSERVE_DELAY * 3).await;
         let pods = Api::<Pod>::all(self.client.clone()).list(&ListParams::default()).await?;

@@ -1,8 +1,8 @@
 //! Shared dependencies of the controllers: the client, the stores, the clock, and writes that update the store with the
 //! response.
 //!
-//! Objects in stores are trimmed, so no write replaces a whole object: writes are creates, merge patches of the
-//! difference, strategic merge patches of lists that other clients also write, and deletes.
+//! The stores keep only some fields of an object, so no write replaces a whole object: writes are creates, merge
+//! patches of the difference, strategic merge patches of lists that other clients also write, and deletes.
 
 use std::fmt::Debug;
 
@@ -81,14 +81,15 @@ impl Context {
         K::api(self.client.clone(), namespace_of(object))
     }
 
-    /// Creates the object; the store has the result when this returns.
+    /// Creates the object and puts it into the store without waiting for the watch event.
     pub async fn create<K: Kind>(&self, store: &Store<K>, object: &K) -> kube::Result<K> {
         let created = self.api(object).create(&PostParams::default(), object).await?;
         store.apply(created.clone());
         Ok(created)
     }
 
-    /// Merges `patch` into the object if the uid is still the same. `None` if the object is gone.
+    /// Sends a merge patch for the object, but not for another object with the same name (the uid differs). `None` if
+    /// the object is gone.
     pub async fn merge<K: Kind>(
         &self,
         store: &Store<K>,
@@ -151,12 +152,12 @@ impl Context {
         apply_response(store, answer)
     }
 
-    /// Deletes the object if the uid is still the same, with its default grace period.
+    /// Deletes the object, but not another object with the same name (the uid differs), with its default grace period.
     pub async fn delete<K: Kind>(&self, store: &Store<K>, object: &K) -> kube::Result<()> {
         self.delete_with(store, object, DeleteParams::background()).await
     }
 
-    /// Deletes the object if the uid is still the same.
+    /// Deletes the object, but not another object with the same name (the uid differs).
     pub async fn delete_with<K: Kind>(
         &self,
         store: &Store<K>,
@@ -204,7 +205,7 @@ fn with_uid<K: Resource>(object: &K, mut patch: Value) -> Value {
     patch
 }
 
-/// A count as the status has it: zero counts are omitted.
+/// The value of a count in a status: the field is omitted if the count is zero.
 pub fn unless_zero(count: i32) -> Option<i32> {
     Some(count).filter(|count| *count != 0)
 }

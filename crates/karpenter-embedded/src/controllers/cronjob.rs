@@ -29,9 +29,9 @@ pub struct CronJobs {
 /// The writes of one reconcile.
 #[derive(Debug, PartialEq)]
 struct Plan {
-    /// The scheduled time to create a Job for.
+    /// The scheduled time for which a Job is created, if any.
     start: Option<Timestamp>,
-    /// Names of Jobs.
+    /// Names of the Jobs to delete.
     delete: Vec<String>,
     status: CronJobStatus,
     next: Option<Timestamp>,
@@ -173,7 +173,8 @@ fn plan(
     Plan { start, delete, status, next }
 }
 
-/// The latest scheduled time that has passed without a Job; `None` if it passed before the starting deadline.
+/// The latest scheduled time that has passed since the last started Job, and not longer ago than
+/// `startingDeadlineSeconds`.
 fn due(cron: &CronJob, spec: &CronJobSpec, schedule: &CronSchedule, now: Timestamp) -> Option<Timestamp> {
     let last = cron.status.as_ref().and_then(|status| status.last_schedule_time.as_ref());
     let mut earliest = last.or(cron.metadata.creation_timestamp.as_ref())?.0.as_second();
@@ -181,8 +182,8 @@ fn due(cron: &CronJob, spec: &CronJobSpec, schedule: &CronSchedule, now: Timesta
         earliest = earliest.max(now.as_second() - deadline);
     }
     let mut due = None;
-    // The loop ends after 100,000 scheduled times, ten weeks of minutes; after a longer absence, the last of them is
-    // used.
+    // The loop ends after 100,000 scheduled times, which is ten weeks if the schedule is every minute. If more times
+    // have passed, the last time that the loop reached is used.
     for _ in 0..100_000 {
         match schedule.next_after(earliest) {
             Some(second) if second <= now.as_second() => {

@@ -103,7 +103,7 @@ impl Reconcile for Deployments {
         let Some(spec) = &deployment.spec else { return Ok(Requeue::No) };
         let status = deployment.status.clone().unwrap_or_default();
         if selector::is_empty(&spec.selector) {
-            // A selector that matches everything is invalid; like upstream, only `observedGeneration` is set.
+            // Upstream treats a selector that matches everything as invalid and then sets only `observedGeneration`.
             let mut seen = status.clone();
             seen.observed_generation = deployment.metadata.generation;
             self.context.merge_status(&stores.deployments, &*deployment, &status, &seen).await?;
@@ -184,7 +184,8 @@ impl Deployments {
         let old = deployment.status.clone().unwrap_or_default();
         let mut status = old.clone();
         if is_already_exists(error) {
-            // Another template has the same hash, so the collision count is increased, which changes the next name.
+            // A ReplicaSet with another template has the same hash. The collision count is part of the hash, so
+            // increasing the count changes the next name.
             status.collision_count = Some(old.collision_count.unwrap_or(0) + 1);
         } else if !is_namespace_terminating(error) {
             let name = set.metadata.name.as_deref().unwrap_or_default();

@@ -126,8 +126,8 @@ impl Reconcile for Budgets {
         let (status, again) = status(&budget, &covered, scale, now);
         let old = budget.status.clone().unwrap_or_default();
         if karpenter_runtime::write::difference(&old, &status).is_some() {
-            // The patch requires the version that was read: the API server also decrements the status on evictions, and
-            // that must not be overwritten.
+            // The patch contains the resource version that was read, so it fails if the API server has decremented
+            // `disruptionsAllowed` for an eviction in the meantime, and does not overwrite that.
             let patch = serde_json::json!({"status": karpenter_runtime::write::difference(&old, &status)});
             self.write(&budget, patch).await?;
         }

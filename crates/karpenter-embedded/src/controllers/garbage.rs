@@ -1,8 +1,10 @@
-//! Garbage collector: deletes objects whose owners are all gone, in the background or before their owner, or orphans
-//! them if the owner's deletion requests that. It handles every kind that the API server serves.
+//! Garbage collector: deletes objects whose owners are all gone. If the deletion of an owner requests it, the collector
+//! deletes the dependents before the owner (foreground deletion), or removes their references to the owner (orphaning).
+//! It handles every kind that the API server serves.
 //!
-//! Kinds with a store are read from it; for all others only metadata is watched. A [`graph::Graph`] holds the objects
-//! and their owners. Before an object is deleted because an owner is missing, the owner is read from the API server.
+//! Objects of a kind with a store are read from the store; of all other kinds only metadata is watched. A
+//! [`graph::Graph`] holds the objects and their owners. Before an object is deleted because an owner is missing, the
+//! owner is read from the API server.
 //!
 //! Upstream: pkg/controller/garbagecollector/garbagecollector.go
 
@@ -43,7 +45,7 @@ pub struct GarbageCollector {
 
 type Metadata = PartialObjectMeta<DynamicObject>;
 
-/// A key for a uid.
+/// The queue key of the object with this uid.
 fn key(uid: &str) -> ObjectKey {
     ObjectKey::new("", uid)
 }
@@ -119,7 +121,7 @@ impl GarbageCollector {
         }
         *self.kinds.lock().unwrap_or_else(PoisonError::into_inner) = kinds;
         for (kind, store) in new {
-            // A kind that cannot be listed must not delay the others.
+            // A kind that cannot be listed must not delay the collection of the other kinds.
             let _ = tokio::time::timeout(Duration::from_secs(10), store.synced()).await;
             if kind.is("apiextensions.k8s.io", "CustomResourceDefinition") {
                 let changed = definitions_changed.clone();
@@ -149,7 +151,7 @@ impl GarbageCollector {
             let mut graph = graph.lock().unwrap_or_else(PoisonError::into_inner);
             let affected = match change {
                 Change::Applied { old, .. } => {
-                    // If another object has the name now, the first object is gone.
+                    // If another object (another uid) has this name now, the former object is gone.
                     let replaced =
                         old.as_ref().and_then(|old| old.meta().uid.clone()).filter(|old| old != uid);
                     let mut affected = replaced.map(|old| graph.remove(&old)).unwrap_or_default();
@@ -165,7 +167,7 @@ impl GarbageCollector {
         });
     }
 
-    /// Reads the kind from a store that the controllers share, if there is one.
+    /// Observes the objects of the kind in a store that the controllers share, if there is one.
     fn observe_store(&self, kind: &Arc<ServedKind>, queue: &Queue) -> bool {
         let stores = &self.context.stores;
         match (kind.resource.group.as_str(), kind.resource.kind.as_str()) {

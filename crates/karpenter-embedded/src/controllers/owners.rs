@@ -1,5 +1,6 @@
-//! Decides which objects a controller owns. It keeps objects that it controls and selects, adopts orphans that it
-//! selects, and releases objects that it controls but no longer selects.
+//! Decides which objects a controller owns. The controller keeps objects that have its owner reference and match its
+//! selector, adopts matching objects without a controller (orphans), and releases objects that no longer match its
+//! selector.
 //!
 //! Upstream: pkg/controller/controller_ref_manager.go
 
@@ -38,7 +39,7 @@ pub fn controller_reference<K: Resource<DynamicType = ()>>(owner: &K) -> OwnerRe
     }
 }
 
-/// Decides for one object.
+/// Decides whether the controller keeps, adopts, releases or ignores one object.
 pub fn claim(controller: &ObjectMeta, selects: bool, object: &ObjectMeta) -> Claim {
     let deleting = controller.deletion_timestamp.is_some();
     match controller_of(object) {
@@ -83,7 +84,8 @@ where
             }
             Claim::Adopt if !may_adopt(&object) => {}
             Claim::Adopt => {
-                // The store may lag behind an orphaning deletion: read the owner from the API server before adoption.
+                // While the owner is deleted with orphaning of its dependents, the store may still show it as alive, so
+                // the owner is read from the API server before an adoption.
                 let alive = match alive {
                     Some(alive) => alive,
                     None => *alive.insert(is_alive(context, owners, controller).await?),

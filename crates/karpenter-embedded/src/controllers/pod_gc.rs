@@ -21,7 +21,7 @@ use crate::stores::BY_NODE;
 
 /// A node must be missing for this long before its pods are deleted.
 const QUARANTINE: Duration = Duration::from_secs(40);
-/// Maximum number of finished pods.
+/// If more finished pods exist than this, the oldest are deleted.
 const FINISHED_MAX: usize = 12_500;
 /// How often finished pods are counted.
 const FINISHED_CHECK: Duration = Duration::from_secs(20);

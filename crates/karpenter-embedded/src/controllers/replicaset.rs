@@ -194,7 +194,7 @@ fn active_per_node(pods: &[Arc<Pod>]) -> BTreeMap<String, usize> {
     count
 }
 
-/// Orders pods for deletion; the lesser one is deleted first.
+/// The order of deletion: the lesser of two pods is deleted first.
 fn deletion_order(one: &Pod, two: &Pod, neighbours: &BTreeMap<String, usize>, now: Timestamp) -> Ordering {
     let rank = |pod: &Pod| pods::node_name(pod).and_then(|node| neighbours.get(node)).copied().unwrap_or(0);
     let phase = |pod: &Pod| match pods::phase(pod) {
@@ -216,8 +216,9 @@ fn deletion_order(one: &Pod, two: &Pod, neighbours: &BTreeMap<String, usize>, no
         .then_with(|| uid_of(one).cmp(uid_of(two)))
 }
 
-/// Ages are compared by order of magnitude, so that among pods of about the same age the choice is arbitrary (by uid)
-/// instead of always the newest. Upstream compares uids already at this step, which is not a total order.
+/// Compares ages by order of magnitude, as powers of two. Pods of about the same age count as equal and are ordered by
+/// uid, so that it is not always the newest that is deleted. Upstream compares uids already at this step, which is not
+/// a total order.
 fn younger_first(one: Option<Timestamp>, two: Option<Timestamp>, now: Timestamp) -> Ordering {
     match (one, two) {
         (Some(one), Some(two)) => {

@@ -48,7 +48,7 @@ pub fn hash_of(revision: &ControllerRevision) -> String {
         .unwrap_or_default()
 }
 
-/// The step after which a revision of `template` exists and is the newest.
+/// The write that makes a revision of `template` the newest one.
 #[derive(Debug, PartialEq)]
 enum Step {
     Create { hash: String, revision: i64 },

@@ -107,7 +107,7 @@ impl Reconcile for StatefulSets {
     }
 }
 
-/// The revision that is being replaced; if it is unknown, the updated revision.
+/// The revision that a rolling update replaces. If it is unknown, the revision of the current template.
 fn current_revision(history: &History, name: Option<&str>) -> Arc<ControllerRevision> {
     let known = name.and_then(|name| history.revisions.iter().find(|revision| name_of(&***revision) == name));
     known.unwrap_or(&history.wanted).clone()

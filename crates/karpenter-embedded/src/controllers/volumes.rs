@@ -2,7 +2,7 @@
 //! reclaims volumes whose claim is gone.
 //!
 //! Every provisioner is simulated: its volumes appear at once, in the zone of the node that the scheduler selected for
-//! the first pod. Classes with `WaitForFirstConsumer` wait for that selection.
+//! the first pod. With `WaitForFirstConsumer`, volumes are provisioned only after the scheduler has selected a node.
 //!
 //! Upstream: pkg/controller/volume/persistentvolume/pv_controller.go
 
@@ -63,7 +63,8 @@ impl Claims {
                 to.add(ObjectKey::of(&claim.metadata));
             }
         });
-        // A deleted claim is kept until its last pod is gone; the claim of an ephemeral volume is created with the pod.
+        // Changes of pods matter for two reasons: a deleted claim is kept until its last pod is gone, and the claim of
+        // an ephemeral volume is created with the pod.
         let to = queue.clone();
         stores.pods.observe(move |change: &Change<Pod>| {
             let pod = change.object();

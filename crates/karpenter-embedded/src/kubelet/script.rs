@@ -18,7 +18,8 @@
 //!   `pod-delete.stage.kwok.x-k8s.io/delay` means the same
 //!
 //! With kwok's label `kwok.x-k8s.io/stage=unhealthy` a pod is not ready. A node with this label is frozen: its kubelet
-//! renews the Lease and does not write the status, so that conditions of other clients stay. Invalid values are ignored.
+//! renews the Lease and does not write the status, so that conditions that other clients write are not overwritten.
+//! Invalid values are ignored.
 
 use std::time::Duration;
 

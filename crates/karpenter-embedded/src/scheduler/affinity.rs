@@ -18,7 +18,7 @@ type Counts = BTreeMap<Arc<str>, Vec<i64>>;
 /// The number of matching pods that a simulation added to the domains of one node, by topology key.
 pub(super) type CountDelta = BTreeMap<Arc<str>, i64>;
 
-/// Existing pods that matter for the pod, counted before nodes are filtered (PreFilter).
+/// Counts of the existing pods that affect where the pod can run, computed before nodes are filtered (PreFilter).
 #[derive(Debug)]
 pub(super) struct AffinityState {
     /// Existing pods whose anti-affinity matches the pod.

@@ -40,7 +40,7 @@ pub(super) struct Delta {
     exclusive_claims: i64,
 }
 
-/// Decides about a pending pod. Only caches of the snapshot change.
+/// Decides about a pending pod. Nothing in the snapshot changes except its caches.
 pub fn schedule_one(snapshot: &mut Snapshot, pod: &PodInfo) -> Decision {
     match attempt(snapshot, pod) {
         Ok((cycle, best)) => {
@@ -123,8 +123,8 @@ fn attempt<'a>(
     Err(conclude(preempt(&cycle, &rejected), message, plugins))
 }
 
-/// The pod is rejected before nodes are filtered. Preemption is not attempted: in kube-scheduler the plugin for dynamic
-/// resources runs first, does not find its state, and appends "not found" to the message.
+/// The decision if the pod is rejected before nodes are filtered. Preemption is not attempted: in kube-scheduler the
+/// plugin for dynamic resources runs first, does not find its state, and appends "not found" to the message.
 fn fail_everywhere(snapshot: &Snapshot, rejection: &Rejection) -> Decision {
     let message = format!("0/{} nodes are available: {}. not found", snapshot.node_count(), rejection.first);
     let failure = Failure { plugins: rejection.plugin.into_iter().collect(), message };
@@ -145,7 +145,8 @@ fn conclude(outcome: Preemption, message: String, plugins: BTreeSet<Plugin>) -> 
     }
 }
 
-/// The nodes that required node affinity selects by name. `None` if it selects none by name.
+/// The names of the nodes to which required node affinity restricts the pod. `None` if it does not select nodes by
+/// name.
 fn wanted_names(pod: &PodInfo) -> Result<Option<BTreeSet<Arc<str>>>, Rejection> {
     let Some(terms) = pod.placement.required.as_ref().filter(|terms| !terms.is_empty()) else {
         return Ok(None);
@@ -191,7 +192,8 @@ fn prepare_tables(snapshot: &mut Snapshot, pod: &PodInfo) {
 }
 
 impl Cycle<'_> {
-    /// Whether the pod fits on the node as it is, and also with the pods that are nominated to it.
+    /// Whether the pod fits on the node, both without and with the pods of at least its priority that are nominated to
+    /// the node.
     pub(super) fn filter(
         &self,
         index: NodeIndex,
@@ -295,7 +297,7 @@ impl Cycle<'_> {
     }
 }
 
-/// Whether the node has free resources, and which are insufficient.
+/// Whether the node has enough free resources for the pod; if not, the rejection names those that are insufficient.
 fn fits(pod: &PodInfo, facts: &NodeFacts, load: &Load) -> Result<(), Rejection> {
     let mut lacking: Vec<Cow<'static, str>> = Vec::new();
     let mut resolvable = true;

@@ -1,6 +1,7 @@
 //! Queueing hints: whether an event could make an unschedulable pod schedulable.
 //!
-//! Some are coarser than kube-scheduler's: a pod may be retried more often, never less.
+//! Some hints are coarser than kube-scheduler's: a pod may be retried more often than kube-scheduler would, but never
+//! less often.
 
 use std::collections::BTreeSet;
 
@@ -32,7 +33,7 @@ pub(super) enum ClusterEvent<'a> {
 }
 
 impl ClusterEvent<'_> {
-    /// The plugins whose result may change, for any pod.
+    /// The plugins whose result for some pod may be changed by this event.
     pub(super) fn affected_plugins(&self) -> &'static [Plugin] {
         match self {
             Self::NodeApplied { old: Some(old), new } if *old == *new => &[],

@@ -22,12 +22,12 @@ pub(super) enum Preemption {
 }
 
 const NOT_HELPFUL: &str = "Preemption is not helpful for scheduling";
-/// The minimum number of candidates to compare.
+/// The search for candidates may end early, but not before it has found this many.
 const CANDIDATES_MIN: usize = 100;
 
 struct Candidate {
     node: Arc<str>,
-    /// Most important first.
+    /// The pods to delete, the most important first.
     victims: Vec<Arc<PodInfo>>,
     violations: usize,
 }
@@ -169,9 +169,8 @@ fn split_by_budget(cycle: &Cycle<'_>, pods: Vec<Arc<PodInfo>>) -> (Vec<Arc<PodIn
     })
 }
 
-/// The best candidate: it has the fewest PodDisruptionBudget violations, then the lowest priority of the first victim,
-/// then the lowest sum of priorities, then the fewest victims, then the latest start time, then it is the first node by
-/// name.
+/// The best candidate, by these criteria in order: fewest PodDisruptionBudget violations, lowest priority of the most
+/// important victim, lowest sum of the victims' priorities, fewest victims, latest start time, node name.
 fn best_candidate(candidates: Vec<Candidate>) -> Option<Candidate> {
     candidates.into_iter().min_by_key(|candidate| {
         let highest = candidate.victims.first().map_or(i32::MIN, |victim| victim.priority);

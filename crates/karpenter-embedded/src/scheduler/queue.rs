@@ -19,7 +19,7 @@ use super::verdict::Plugin;
 pub(super) struct QueueSettings {
     pub(super) backoff_initial: Duration,
     pub(super) backoff_max: Duration,
-    /// How long an unschedulable pod is not retried if no event could help.
+    /// An unschedulable pod is retried after this time even if no event occurred that could help.
     pub(super) waiting_max: Duration,
 }
 
@@ -42,7 +42,7 @@ enum QueueState {
 struct Entry {
     state: QueueState,
     priority: i32,
-    /// When the pod was added or last failed; the number orders equal times.
+    /// When the pod was added or last failed, and a sequence number that orders pods with equal times.
     since: (Timestamp, u64),
     refusals: u32,
     errors: u32,

@@ -1,8 +1,8 @@
 //! Requests of pods and allocatable resources of nodes, computed as kube-scheduler does.
 //!
-//! Quantities are added exactly and rounded up once, cpu to millicores and other resources to whole units; so are
-//! allocatable resources. `storage` is not a schedulable resource and is ignored; the maximum number of pods of a node
-//! is kept separately.
+//! The requests of a pod are added exactly, and the sum is rounded up once: cpu to millicores, other resources to whole
+//! units. Allocatable resources are rounded in the same way. `storage` is not a schedulable resource and is ignored;
+//! the maximum number of pods of a node is kept separately.
 //!
 //! Upstream: pkg/scheduler/framework/plugins/noderesources/fit.go
 

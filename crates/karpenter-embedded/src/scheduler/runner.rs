@@ -35,7 +35,7 @@ pub struct Settings {
     pub name: String,
     pub backoff_initial: Duration,
     pub backoff_max: Duration,
-    /// How long an unschedulable pod is not retried if no event could help.
+    /// An unschedulable pod is retried after this time even if no event occurred that could help.
     pub waiting_max: Duration,
     /// The timeout for the binding of a pod's volumes.
     pub volumes_max: Duration,
@@ -257,7 +257,7 @@ impl Runner {
         self.handle_event_up_to(event, i32::MAX);
     }
 
-    /// Considers only pods of at most this priority.
+    /// Handles an event that can help only pods of at most this priority.
     fn handle_event_up_to(&mut self, event: &ClusterEvent<'_>, priority_max: i32) {
         let now = self.writer.clock.now();
         let snapshot = &self.snapshot;
@@ -313,7 +313,8 @@ impl Runner {
         match (&old.node, &new.node) {
             (_, Some(_)) if self.snapshot.is_assumed(&new.key) => {
                 if new.deleting && !old.deleting {
-                    // The binding will fail or have no effect; the resources are free at once.
+                    // The pod is terminating, so its binding will fail or have no effect, and the resources are free at
+                    // once.
                     self.snapshot.forget(&new.key);
                     self.volume_waits.remove(&new.key);
                     self.handle_event(&ClusterEvent::PodGone(new));
@@ -502,7 +503,8 @@ impl Runner {
     fn start_writes(&mut self) {
         while self.running.len() < self.settings.writes_at_once.max(1) {
             let Some(key) = self.startable.pop_front() else { return };
-            // The write stays at the head of the pod's queue, as a marker, until it is finished.
+            // A started write stays at the head of the pod's queue until it is finished, so that the next one does not
+            // start.
             let Some((uid, write)) = self.lanes.get_mut(&*key).and_then(|lane| lane.front_mut()) else {
                 continue;
             };

@@ -65,7 +65,7 @@ fn scaled(mut scores: Vec<i64>, reverse: bool) -> Vec<i64> {
     scores
 }
 
-/// LeastAllocated and BalancedAllocation.
+/// The sum of the node's scores by LeastAllocated and by BalancedAllocation.
 fn resources(cycle: &Cycle<'_>, node: NodeIndex) -> i64 {
     let entry = &cycle.snapshot.nodes[node];
     let Some(facts) = &entry.facts else { return 0 };
@@ -154,7 +154,7 @@ fn workload_selector(snapshot: &Snapshot, pod: &PodInfo) -> LabelSelector {
     selector
 }
 
-/// Soft topology spread constraints. `None` if there are none.
+/// The scores of nodes by soft topology spread constraints. `None` if the pod has none.
 fn spread(cycle: &Cycle<'_>, feasible: &[NodeIndex]) -> Option<Vec<i64>> {
     let (snapshot, pod) = (cycle.snapshot, cycle.pod);
     let defaults = default_spread(snapshot, pod);
@@ -162,7 +162,7 @@ fn spread(cycle: &Cycle<'_>, feasible: &[NodeIndex]) -> Option<Vec<i64>> {
     if constraints.is_empty() {
         return None;
     }
-    // With the default constraints a node without a zone still counts for the host name.
+    // With the default constraints, a node without a zone label still counts for the constraint on host names.
     let needs_all_keys = pod.has_spread();
     let columns: Vec<_> = constraints.iter().map(|it| snapshot.columns.get(&it.topology_key)).collect();
     let queries: Vec<_> = constraints.iter().map(|constraint| query_of(pod, constraint)).collect();
@@ -222,7 +222,7 @@ fn spread(cycle: &Cycle<'_>, feasible: &[NodeIndex]) -> Option<Vec<i64>> {
     Some(raw.into_iter().map(normalised).collect())
 }
 
-/// Preferred affinity of the pod and of existing pods. `None` if there is none.
+/// The scores of nodes by preferred affinity, of the pod and of existing pods. `None` if there is none.
 fn pod_affinity(cycle: &Cycle<'_>, feasible: &[NodeIndex]) -> Option<Vec<i64>> {
     let (snapshot, pod) = (cycle.snapshot, cycle.pod);
     let mut sums: BTreeMap<Arc<str>, Vec<i64>> = BTreeMap::new();

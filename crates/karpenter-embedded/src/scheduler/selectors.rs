@@ -141,7 +141,7 @@ impl NodeTerm {
         Some(parsed)
     }
 
-    /// Without `name`, requirements on names are ignored.
+    /// Whether the node matches the term. Without `name`, requirements on the node's name are ignored.
     pub(super) fn matches(&self, node_labels: &Labels, name: Option<&str>) -> bool {
         !self.in_error
             && self.labels.iter().all(|(key, wanted)| wanted.holds(node_labels.get(key).map(AsRef::as_ref)))

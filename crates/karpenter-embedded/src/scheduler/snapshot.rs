@@ -41,7 +41,7 @@ pub(super) struct NodeEntry {
 pub(super) struct Budget {
     pub(super) selector: Option<LabelSelector>,
     pub(super) disruptions_allowed: i64,
-    /// Pods whose disruption is already counted.
+    /// Names of the pods in `status.disruptedPods`, whose disruption is already counted.
     pub(super) disrupted: BTreeSet<String>,
 }
 
@@ -56,7 +56,7 @@ struct Attachment {
 /// Selectors of workloads and services.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Workloads {
-    /// Label selectors of services, which have equality only.
+    /// The selectors of Services, which are sets of labels without operators.
     pub(super) services: BTreeMap<Arc<str>, BTreeMap<String, Labels>>,
     pub(super) replica_sets: BTreeMap<ObjectKey, LabelSelector>,
     pub(super) stateful_sets: BTreeMap<ObjectKey, LabelSelector>,
@@ -150,7 +150,8 @@ impl Snapshot {
         for (key, column) in &mut self.columns {
             column.set(index, facts.labels.get(key));
         }
-        // Names of deleted nodes accumulate in the columns until the columns are rebuilt.
+        // A column numbers the values of one label, and also keeps values of deleted nodes, such as host names. A
+        // column with too many values is dropped and later rebuilt.
         let domains_max = 4 * self.nodes.len() + 1024;
         self.columns.retain(|_, column| column.domains() <= domains_max);
         self.versions += 1;
@@ -229,8 +230,8 @@ impl Snapshot {
             self.put_on_node(&new);
             self.set_nomination(&key, None);
         } else {
-            // If the scheduler has nominated a node and not written it yet, the nomination is kept until the object has
-            // one.
+            // If the scheduler has nominated the pod to a node, but has not written the nomination to the API server
+            // yet, the nomination in the snapshot is kept until the pod object contains one.
             let was_said = old.as_ref().is_some_and(|old| old.nominated_node.is_some());
             if new.nominated_node.is_some() || was_said {
                 self.set_nomination(&key, new.nominated_node.clone());

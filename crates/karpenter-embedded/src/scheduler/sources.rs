@@ -29,7 +29,7 @@ pub struct Sources {
 }
 
 impl Sources {
-    /// Uses the stores of a cluster; only services are watched here, by the returned task.
+    /// Uses the stores of an embedded cluster. They do not include Services, which the returned task watches.
     pub fn shared(client: &Client, stores: &Stores) -> (Self, JoinHandle<()>) {
         let (services, task) = Store::watch(client, keep_all, &[]);
         let sources = Self {

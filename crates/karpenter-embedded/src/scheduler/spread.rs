@@ -32,7 +32,8 @@ pub(super) fn is_eligible(constraint: &SpreadConstraint, verdict: &Verdict) -> b
     (!constraint.honors_affinity || verdict.affine) && (!constraint.honors_taints || verdict.tolerated)
 }
 
-/// An empty selector counts no pods, although it selects the pod itself.
+/// The query for the pods that count for a constraint. With an empty selector no pods count, although the selector
+/// matches the pod itself.
 pub(super) fn query_of(pod: &PodInfo, constraint: &SpreadConstraint) -> Option<PodQuery> {
     let selector = constraint.selector.as_ref().filter(|selector| !selector.is_empty())?;
     Some(PodQuery::spread(&pod.key.namespace, selector))

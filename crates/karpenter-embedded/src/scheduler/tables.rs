@@ -23,7 +23,7 @@ pub(super) const NO_DOMAIN: Domain = Domain::MAX;
 const ENTRIES_MAX: usize = 4_000_000;
 const TABLES_MIN: usize = 16;
 
-/// A cache that keeps the most recently used tables.
+/// A cache of tables that drops the least recently used ones.
 #[derive(Debug)]
 pub(super) struct RecentTables<K, V> {
     tables: HashMap<K, (u64, V)>,
@@ -87,7 +87,7 @@ impl Column {
         self.domain_of.get(node).copied().filter(|domain| *domain != NO_DOMAIN)
     }
 
-    /// One more than the largest domain.
+    /// One more than the largest number of a domain.
     pub(super) fn domains(&self) -> usize {
         self.ids.len()
     }

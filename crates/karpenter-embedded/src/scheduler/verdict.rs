@@ -82,7 +82,7 @@ pub struct Failure {
 pub enum Decision {
     /// The pod can be bound to the node after these volumes are bound or provisioned.
     Bind { node: Arc<str>, volumes: VolumePlan },
-    /// The pod fits on the node once the victims are deleted; it is nominated to the node until then.
+    /// The pod fits on the node after the deletion of the victims. Until then, the pod is nominated to the node.
     Nominate { node: Arc<str>, victims: Vec<PodKey>, failure: Failure },
     /// No node is feasible.
     Unschedulable {

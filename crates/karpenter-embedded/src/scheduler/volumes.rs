@@ -19,9 +19,9 @@ use super::verdict::{Plugin, Rejection};
 /// Changes of a pod's claims that are needed before the pod is bound.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct VolumePlan {
-    /// Claims and the volumes to bind them to.
+    /// Claims, each with the volume to which it must be bound.
     pub bindings: Vec<(ObjectKey, Arc<str>)>,
-    /// Claims to provision on the node.
+    /// Claims for which volumes must be provisioned that the node can use.
     pub provisions: Vec<ObjectKey>,
 }
 
@@ -39,7 +39,7 @@ pub(super) struct VolumeState {
     pub(super) conflicts: i64,
     checks_restrictions: bool,
     bound: Vec<Arc<Claim>>,
-    /// By increasing size.
+    /// The pod's unbound claims, by increasing requested size.
     unbound: Vec<Arc<Claim>>,
     zones: Vec<VolumeZone>,
 }
@@ -187,7 +187,7 @@ impl VolumeState {
             held.extend(attachments(snapshot, other));
         }
         wanted.retain(|volume| !held.contains(volume));
-        // Attached volumes without a pod count too; such a volume counts again for a new pod that uses it.
+        // An attached volume counts even if no pod uses it; if the new pod uses it, it is counted a second time.
         for (attacher, volume) in snapshot.attached_to(&node.name) {
             if let Some((_, handle)) = volume.csi.as_ref().filter(|_| !attacher.is_empty()) {
                 held.insert((attacher.clone(), handle.clone()));
@@ -207,7 +207,7 @@ impl VolumeState {
         Ok(())
     }
 
-    /// Whether the pod's volumes are usable on the node, and the changes that this needs.
+    /// Whether the pod's volumes can be used on the node, and the changes of claims that are needed for this.
     pub(super) fn check_binding(
         &self,
         snapshot: &Snapshot,

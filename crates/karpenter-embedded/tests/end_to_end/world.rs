@@ -103,7 +103,8 @@ impl World {
         pods.items
     }
 
-    /// Calls `look` until `is` returns true for its result; the paused clock advances while all tasks are idle.
+    /// Calls `look` repeatedly until `is` returns true for its result. The paused clock advances while all tasks are
+    /// idle.
     pub(crate) async fn until<T: Debug>(
         &self,
         what: &str,

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::format::{duration, time};
 use crate::input::{BudgetFacts, ExplainInput};
 
-/// The entries for a reason.
+/// The entries of the NodePool's budgets that apply to the reason.
 pub(crate) fn entries(input: &ExplainInput, pool: &str, reason: Reason) -> Vec<BudgetView> {
     let facts = input.facts.pools.get(pool);
     let budgets = facts.map_or(&[][..], |facts| facts.budgets.as_slice());
@@ -39,7 +39,7 @@ fn described(budget: &BudgetFacts) -> String {
     text
 }
 
-/// The end of the active period, or the start of the next one.
+/// The end of the entry's active period, or the start of the next period.
 fn next_change(budget: &BudgetFacts, now_secs: i64) -> Option<i64> {
     let schedule: CronSchedule = budget.schedule.as_ref()?.parse().ok()?;
     let length = budget.duration_secs?;
@@ -49,7 +49,7 @@ fn next_change(budget: &BudgetFacts, now_secs: i64) -> Option<i64> {
     }
 }
 
-/// When the budgets allow a further node without an intervention: `None`: never; `Some(None)`: when a running
+/// When the budgets allow a further node without an intervention. `None`: never. `Some(None)`: when a running
 /// disruption ends.
 pub(crate) fn opens(input: &ExplainInput, pool: &str, reason: Reason) -> Option<Option<i64>> {
     let counts = remaining(&input.cluster, reason).get(pool).copied().unwrap_or_default();
@@ -68,7 +68,8 @@ pub(crate) fn opens(input: &ExplainInput, pool: &str, reason: Reason) -> Option<
     }
 }
 
-/// The change that allows one more node: every entry that blocks allows the nodes in use and one more.
+/// The change that allows one more node: every entry that blocks is set to the number of nodes that are being
+/// disrupted, plus one.
 pub(crate) fn fix(input: &ExplainInput, pool: &str, reason: Reason) -> Option<(String, Value)> {
     let counts = remaining(&input.cluster, reason).get(pool).copied().unwrap_or_default();
     let in_use = u64::from(counts.disrupting) + u64::from(counts.proposed);

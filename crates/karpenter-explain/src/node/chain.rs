@@ -1,5 +1,5 @@
-//! The blocker chain of a node: asks for a command with this node as the only candidate, removes the verdict's cause
-//! from a copy of the cluster, and asks again.
+//! The blocker chain of a node. A simulation asks for a command with this node as the only candidate. If the verdict is
+//! against it, the cause of the verdict is removed from a copy of the cluster, and the simulation is repeated.
 
 use std::sync::Arc;
 
@@ -14,7 +14,8 @@ use super::lift::{Lift, lift_for};
 use crate::pod::chain::{capacity, round_up};
 
 const STEPS_MAX: usize = 6;
-/// A planning run may count a node against a limit with its largest instance type option.
+/// The factors by which a replacement is counted in a limit. A run of the planner may count a node with its largest
+/// instance type option, so a limit that is exactly sufficient for the cheapest option may be too low.
 const LIMIT_FACTORS: [i64; 3] = [1, 2, 4];
 
 /// A blocker, and the change that removes it.
@@ -27,11 +28,12 @@ pub(crate) struct Step {
 #[derive(Debug, Clone)]
 pub(crate) struct NodeChain {
     pub(crate) steps: Vec<Step>,
-    /// The command with all blockers removed, and the cluster to which its indexes refer; or the last verdict.
+    /// The command that is found without the blockers, and the cluster to which its indexes refer. If no command is
+    /// found, the last verdict.
     pub(crate) end: Result<Box<(Cluster, Command)>, Verdict>,
 }
 
-/// The chain of the node with this index of `Cluster::state_nodes`.
+/// The blocker chain of the node with this index in `Cluster::state_nodes`.
 pub(crate) fn chain(cluster: &Cluster, settings: &Settings, index: usize) -> NodeChain {
     let (mut copy, mut copied_settings) = (only_candidate(cluster, index), settings.clone());
     let mut steps: Vec<Step> = Vec::new();
@@ -61,7 +63,7 @@ fn only_candidate(cluster: &Cluster, index: usize) -> Cluster {
 
 /// The command that disrupts the node, or why there is none.
 fn ask(cluster: &Cluster, settings: &Settings, index: usize) -> Result<Command, Verdict> {
-    // A rule that excludes the node is found without planning for the whole cluster.
+    // If a rule excludes the node, single-node consolidation shows this faster than a plan for the whole cluster.
     let alone = match explain_node(cluster, settings, index) {
         Err(verdict) if !is_final(&verdict) => return Err(verdict),
         alone => alone,
@@ -96,8 +98,8 @@ fn is_final(verdict: &Verdict) -> bool {
     )
 }
 
-/// A limit without which the answer is different: while the node exists, it counts against the limit of its NodePool
-/// together with its replacements.
+/// A limit of a NodePool that changes the verdict if it is removed. Until the node is deleted, both the node and its
+/// replacements count against the limits.
 fn blocking_limit(cluster: &Cluster, settings: &Settings, index: usize, verdict: &Verdict) -> Option<Lift> {
     if !is_final(verdict) {
         return None;
@@ -119,7 +121,8 @@ fn blocking_limit(cluster: &Cluster, settings: &Settings, index: usize, verdict:
     })
 }
 
-/// Replaces removed limits and PodDisruptionBudgets by amounts that suffice, and asks with exactly these.
+/// Replaces removed limits and PodDisruptionBudgets by the amounts that suffice, and simulates again with these
+/// amounts.
 fn with_amounts(
     cluster: &Cluster,
     settings: &Settings,

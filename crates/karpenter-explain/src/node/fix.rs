@@ -135,7 +135,7 @@ fn fix(input: &ExplainInput, index: usize, lift: &Lift) -> Option<Fix> {
             patch: None,
             patch_type: None,
         },
-        // Time removes these.
+        // These blockers disappear by themselves after some time, so they have no fix.
         Lift::Settled { .. } | Lift::CooledDown { .. } | Lift::MovesPerHour { .. } => return None,
     })
 }

@@ -8,7 +8,7 @@ use karpenter_disruption::settings::Settings;
 use karpenter_disruption::verdict::Verdict;
 use karpenter_model::problem::Mobility;
 
-/// A removable blocker. The node of the functions below is an index into `Cluster::state_nodes`.
+/// A removable blocker. The functions below identify the node by its index in `Cluster::state_nodes`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Lift {
     /// The PodDisruptionBudget allows this many evictions; `None`: any number.
@@ -58,7 +58,7 @@ pub(crate) enum Lift {
     SpotToSpot,
 }
 
-/// The lift that removes a verdict; `None` if nothing in the simulation would.
+/// The change that removes the cause of the verdict; `None` if no simulated change would remove it.
 pub(crate) fn lift_for(state_node: &StateNode, verdict: &Verdict) -> Option<Lift> {
     Some(match verdict {
         Verdict::Blocked(Blocked::PodBudget(name)) | Verdict::PodBudgetJoint { name, .. } => {
@@ -119,7 +119,7 @@ impl Lift {
                 if let Some(state_node) = cluster.state_nodes.get_mut(index) {
                     for one in state_node.pods.iter_mut().filter(|one| one.name == *pod) {
                         one.is_do_not_disrupt = false;
-                        // The annotation also excludes the pod from evictions.
+                        // Without the annotation, the pod can also be evicted.
                         one.is_evictable |= one.is_reschedulable;
                     }
                 }
@@ -176,7 +176,7 @@ impl Lift {
         }
     }
 
-    /// Whether time alone removes the blocker, and when.
+    /// Whether the blocker disappears by itself, and when.
     pub(crate) fn passes(&self) -> Option<Option<i64>> {
         match self {
             Self::Settled { until_secs } => Some(*until_secs),
@@ -195,7 +195,7 @@ impl Lift {
     }
 }
 
-/// Lets pods move that a PodDisruptionBudget or an annotation blocked.
+/// Marks pods as evictable that a PodDisruptionBudget or an annotation blocked.
 fn unblock(cluster: &mut Cluster, is_meant: impl Fn(&karpenter_disruption::cluster::NodePod) -> bool) {
     for state_node in &cluster.state_nodes {
         let Some(node) = state_node.at.and_then(|at| cluster.problem.nodes.get_mut(at)) else { continue };

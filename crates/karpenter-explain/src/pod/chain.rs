@@ -13,10 +13,10 @@ use super::lift::{Lift, lift_for};
 use crate::input::{Excluded, ExplainInput};
 
 const STEPS_MAX: usize = 6;
-/// NodePools for which a chain is searched.
+/// The maximum number of NodePools for which a blocker chain is computed.
 const POOLS_MAX: usize = 8;
-/// A planning run may count a node against a limit with its largest instance type option, so a limit that is exactly
-/// the capacity of the planned nodes may not suffice.
+/// The factors by which planned nodes are counted in a limit. A run of the planner may count a node with its largest
+/// instance type option, so a limit that is exactly the capacity of the planned nodes may be too low.
 const LIMIT_FACTORS: [i64; 3] = [1, 2, 4];
 
 const MILLIS_PER_CORE: i64 = 1_000;
@@ -46,10 +46,11 @@ pub(crate) struct PodChain {
     pub(crate) remaining: Option<Refusal>,
 }
 
-/// Chains that end without a placement are last; then the sum of weights decides, the number of steps, and the name.
+/// The order of chains: those that end with a placement first, then by the sum of weights, the number of steps, and the
+/// name.
 type Rank = (bool, u32, usize, Arc<str>);
 
-/// The best chain for the pods of a group. `refusals` are those of the plan without changes.
+/// The best blocker chain for the pods of a group. `refusals` are the planner's reasons without any change.
 pub(crate) fn chain(input: &ExplainInput, group: usize, refusals: &[Refusal]) -> Option<PodChain> {
     let mut pools: Vec<(Arc<str>, bool)> = refusals
         .iter()
@@ -83,7 +84,7 @@ pub(crate) fn chain(input: &ExplainInput, group: usize, refusals: &[Refusal]) ->
 /// The steps of a NodePool until the pods are placed, or until the returned reason cannot be removed.
 fn steps(input: &ExplainInput, group: usize, pool: &str, is_excluded: bool) -> (Vec<Step>, Option<Refusal>) {
     let mut problem = input.problem.clone();
-    // Cost mode places the same pods, and its search takes longer.
+    // Compat mode places the same pods as cost mode, and takes less time.
     problem.options.mode = Mode::Compat;
     let mut steps: Vec<Step> = Vec::new();
     if is_excluded {
@@ -112,7 +113,7 @@ pub(crate) fn left_over(plan: &Plan, group: usize) -> Option<&[Refusal]> {
     plan.unschedulable.iter().find(|one| one.pods.group as usize == group).map(|one| one.reasons.as_slice())
 }
 
-/// Replaces removed limits by amounts that suffice, and plans with exactly the changes of the fixes.
+/// Replaces removed limits by amounts that suffice, and plans again with exactly the changes of the fixes.
 fn solve(input: &ExplainInput, group: usize, pool: Arc<str>, steps: Vec<Step>) -> PodChain {
     let without_limits = applied(input, group, &steps);
     let plan = schedule(&without_limits);
@@ -162,7 +163,7 @@ pub(crate) fn capacity(problem: &Problem, pool: usize, instance_type: usize) -> 
     instance_type.map(|one| one.capacity.clone()).unwrap_or_default()
 }
 
-/// Limits are written in whole CPUs and GiB.
+/// Rounds up to whole CPUs or GiB, as limits are usually written.
 pub(crate) fn round_up(resource: &str, amount: i64) -> i64 {
     let unit = match resource {
         CPU => MILLIS_PER_CORE,

@@ -1,6 +1,7 @@
 //! The fix of a removable blocker of a pod: text and patch.
 //!
-//! Patches replace lists completely, so a fix after another one of the same object contains both changes.
+//! A patch replaces a list completely. So if two fixes change the same object, the patch of the second one contains
+//! both changes.
 
 use std::collections::BTreeMap;
 
@@ -95,7 +96,7 @@ impl<'a> FixWriter<'a> {
         }
     }
 
-    /// A change of the pod template. Most fields of pods and jobs are immutable.
+    /// The fix that changes the pod template. In pods and jobs most fields of the template are immutable.
     fn of_template(&self, text: String, spec: Value, is_mutable_in_pods: bool) -> Fix {
         let patch = match self.owner.kind.as_str() {
             "Pod" => is_mutable_in_pods.then(|| json!({"spec": spec})),
@@ -140,7 +141,7 @@ impl<'a> FixWriter<'a> {
     }
 }
 
-/// What makes a NodePool ready.
+/// The change that makes a NodePool ready.
 pub(crate) fn not_ready_fix(facts: &Facts, pool: &str) -> Fix {
     let of_pool = facts.pools.get(pool);
     let class = of_pool.and_then(|pool| pool.node_class.as_ref());

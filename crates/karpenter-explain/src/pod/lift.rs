@@ -12,7 +12,7 @@ use karpenter_model::taints::{Taint, Toleration, TolerationOperator};
 
 use crate::input::{ExplainInput, add_pool};
 
-/// A removable blocker. The `group` of the functions below is the index of the pod's group.
+/// A removable blocker. The functions below identify the pods by the index of their group.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Lift {
     /// The NodePool becomes ready.
@@ -41,7 +41,7 @@ pub(crate) struct Addition {
 }
 
 impl Lift {
-    /// How much a user has to decide for the change; chains with a smaller sum are preferred.
+    /// How much a user has to decide before making the change. Chains with a smaller sum of weights are preferred.
     pub(crate) fn weight(&self) -> u32 {
         match self {
             Self::Limit { .. } | Self::RenamedLabel { .. } => 1,
@@ -53,7 +53,7 @@ impl Lift {
         }
     }
 
-    /// Changes the problem; false if the lift does not apply to it.
+    /// Makes the change in the problem; returns false if it does not apply there.
     pub(crate) fn apply(&self, input: &ExplainInput, problem: &mut Problem, group: usize) -> bool {
         match self {
             Self::NodePoolReady { pool } => match input.excluded(pool) {
@@ -125,7 +125,7 @@ fn widen(requirements: &mut Requirements, addition: &Addition) {
     requirements.replace(requirement);
 }
 
-/// The lift that removes a reason for which a NodePool does not accept the pods of a group.
+/// The change that removes a reason why a NodePool does not accept the pods of a group.
 pub(crate) fn lift_for(problem: &Problem, group: usize, pool: &NodePool, cause: &Cause) -> Option<Lift> {
     let spec = &problem.pods.get(group)?.spec;
     let name = pool.name.clone();
@@ -183,12 +183,13 @@ pub(crate) fn lift_for(problem: &Problem, group: usize, pool: &NodePool, cause: 
 fn smaller_requests(largest: &ResourceList, short_of: &[Arc<str>]) -> Option<Lift> {
     let amounts: Vec<(Arc<str>, i64)> =
         short_of.iter().map(|name| (name.clone(), largest.get(name))).collect();
-    // A pod that needs a device does not run without it.
+    // The request of a device, such as a GPU, cannot be lowered: the pod does not run without the device.
     let is_possible = !amounts.is_empty() && amounts.iter().all(|(_, amount)| *amount > 0);
     is_possible.then_some(Lift::Requests { amounts })
 }
 
-/// The instance type for which the requirements of the NodePool have to be widened least, the cheapest of these.
+/// The instance type for which the requirements of the NodePool need the fewest additional values; among several, the
+/// cheapest.
 fn other_instance_type(problem: &Problem, spec: &PodSpec, pool: &NodePool) -> Option<Lift> {
     let mut requests = spec.requests.clone();
     for daemon in problem.daemons.iter().filter(|daemon| daemon.reserves_capacity()) {
@@ -214,8 +215,8 @@ fn other_instance_type(problem: &Problem, spec: &PodSpec, pool: &NodePool) -> Op
     Some(Lift::Widen { pool: pool.name.clone(), additions, instance_type })
 }
 
-/// What the requirements of the NodePool have to allow for the instance type; `None` if they allow it already, or if
-/// it is excluded by a bound or by the pod.
+/// The values that the requirements of the NodePool must allow in addition for the instance type. `None` if no value is
+/// missing, or if a bound (Gt, Lt) or the pod itself excludes the instance type.
 fn additions_for(
     pool: &NodePool,
     instance_type: &InstanceType,

@@ -112,7 +112,10 @@ fn faults(definition: &Value, crd: &crds::Crd) -> Vec<Finding> {
             findings.extend(schema::difference(version, crd).map(|difference| {
                 Finding::warn(
                     CHECK,
-                    format!("{} differs from this version: {difference}", crd.name),
+                    format!(
+                        "the CRD {} in the cluster differs from the one of this Karpenter version: {difference}",
+                        crd.name
+                    ),
                     update(crd),
                 )
             }));

@@ -161,10 +161,15 @@ fn every_fault_is_reported_with_a_fix() {
         ("definitions", Level::Fail, "nodepools.karpenter.sh is missing", |facts| {
             facts.definitions.as_mut().expect("some").remove(0);
         }),
-        ("definitions", Level::Warn, "nodepools.karpenter.sh differs from this version", |facts| {
-            let weight = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/weight";
-            set(&mut facts.definitions, weight, json!({"type": "string"}));
-        }),
+        (
+            "definitions",
+            Level::Warn,
+            "the CRD nodepools.karpenter.sh in the cluster differs from the one of this Karpenter version",
+            |facts| {
+                let weight = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/weight";
+                set(&mut facts.definitions, weight, json!({"type": "string"}));
+            },
+        ),
         ("definitions", Level::Fail, "provisioners.karpenter.sh is missing, and the controller", |facts| {
             switch_on(facts, "LEGACY_API", "true");
         }),

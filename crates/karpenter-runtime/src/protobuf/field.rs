@@ -1,5 +1,6 @@
-//! Tables of the fields that are read, by their numbers in the API's protobuf definitions. Numbers are never reused. The
-//! tables of the kinds are defined where the kinds are read; here are the types, and the messages of every list.
+//! Tables of the fields that controllers read, by their numbers in the API's protobuf definitions. Numbers are never
+//! reused. The table of a kind is defined where the kind is read; this file has the types, and the messages of every
+//! list.
 
 /// The fields of a message that are read.
 pub struct Message(pub &'static [Field]);
@@ -43,7 +44,7 @@ pub const fn field(number: u32, name: &'static str, kind: Kind) -> Field {
     Field { number, name, kind, is_optional: false }
 }
 
-/// An optional field.
+/// An optional field, of which zero differs from absent.
 pub const fn optional(number: u32, name: &'static str, kind: Kind) -> Field {
     Field { number, name, kind, is_optional: true }
 }

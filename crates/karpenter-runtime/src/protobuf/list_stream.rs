@@ -1,9 +1,9 @@
 //! Converts a plain list into the initial events of a watch.
 //!
 //! A streamed list costs the server 50 % more than a plain list (docs/bench.md), because each object is a separate
-//! event. Servers that encode lists object by object (1.33 and newer) are therefore asked for a plain list, which is
-//! decoded while it is received. The watcher gets the events that it asked for up to the bookmark that ends the initial
-//! list, then the end of the stream, and resumes its watch from there.
+//! event. Servers of version 1.33 and newer encode plain lists object by object, so a plain list is requested from them
+//! and decoded while it is received. The watcher gets the same events as from a streamed list, up to the bookmark that
+//! ends the initial list. Then the stream ends, and the watcher resumes its watch from there.
 
 use std::io::Error;
 
@@ -18,7 +18,7 @@ use super::{MESSAGE_BYTES_MAX, to_json, undecodable};
 /// The first minor version of Kubernetes 1 that encodes lists object by object.
 pub(super) const MINOR_VERSION_MIN: u32 = 33;
 
-/// Query parameters of a watch that a list must not have.
+/// Query parameters of a watch request that must be removed for a list request.
 const ONLY_OF_WATCHES: [&str; 6] = [
     "watch",
     "sendInitialEvents",
@@ -45,7 +45,7 @@ pub fn list_of(uri: &Uri) -> Option<Uri> {
     Uri::from_parts(pieces).ok()
 }
 
-/// The watch events as lines of JSON.
+/// The body of the list as watch events in lines of JSON.
 pub fn events(
     chunks: impl Stream<Item = Result<Bytes, Error>> + Send + Unpin,
     kinds: Kinds,
@@ -152,7 +152,7 @@ impl List {
         match head.number {
             1 => {
                 let (version, is_whole) = to_json::list_version(&part).ok_or_else(undecodable)?;
-                // The request has no limit, so a list with further pages is an error.
+                // The request sets no limit, so the server must not split the list into pages.
                 if !is_whole {
                     return Err(undecodable());
                 }

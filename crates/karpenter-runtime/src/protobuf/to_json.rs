@@ -8,7 +8,7 @@ use serde_json::json;
 use super::field::{Field, Kind, Kinds, Message, message_of};
 
 pub(super) const PREFIX: &[u8] = b"k8s\0";
-/// The maximum nesting: deeper than any message in the table; it prevents a stack overflow.
+/// The maximum nesting that is decoded. No message in the tables is nested deeper; the limit prevents a stack overflow.
 const DEPTH_MAX: usize = 32;
 
 /// A value in wire format.
@@ -20,7 +20,7 @@ enum Wire<'a> {
 
 type Parts<'a> = Vec<(u32, Wire<'a>)>;
 
-/// The JSON line of a watch event. `None` if it is malformed or its kind is not in the table.
+/// The JSON line of a watch event. `None` if the message is malformed or its kind is not in the table.
 pub fn event(message: &[u8], kinds: Kinds) -> Option<Bytes> {
     let parts = parts(message)?;
     let (Wire::Bytes(kind), Wire::Bytes(raw)) = (last(&parts, 1)?, last(&parts, 2)?) else { return None };

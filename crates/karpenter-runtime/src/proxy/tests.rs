@@ -58,7 +58,7 @@ fn lower_case_has_priority_and_an_empty_value_is_none() {
     assert_eq!(host(&[("HTTPS_PROXY", "upper"), ("https_proxy", "lower")]).as_deref(), Some("lower"));
     assert_eq!(host(&[("HTTPS_PROXY", "upper"), ("https_proxy", "")]).as_deref(), Some("upper"));
     assert_eq!(host(&[("HTTPS_PROXY", "upper"), ("no_proxy", "*")]), None);
-    // Curl's, not Go's.
+    // Only curl uses the variable `ALL_PROXY`; Go does not.
     assert_eq!(host(&[("ALL_PROXY", "all")]), None);
 }
 

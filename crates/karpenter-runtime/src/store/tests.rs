@@ -97,7 +97,7 @@ fn older_list_does_not_undo_a_write() {
     store.handle(Event::InitApply(config_map("listed", 5, "x")));
     store.handle(Event::InitDone);
     assert_eq!(names(&store.list()), ["listed", "written"]);
-    // A further list, after the watch was interrupted, is applied too.
+    // After the watch was interrupted, the objects of a second list replace the first ones.
     store.handle(Event::Init);
     store.handle(Event::InitApply(config_map("listed", 5, "x")));
     store.handle(Event::InitDone);

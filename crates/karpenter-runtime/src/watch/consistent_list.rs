@@ -1,9 +1,9 @@
 //! A client whose streamed lists are consistent with the latest state.
 //!
-//! The watcher requests a streamed list with `resourceVersion=0`, which any API server may answer from its cache. A
-//! server that lags behind could return a state from before the last writes of the previous leader, and instances
-//! would be launched twice. Without a resource version the server first makes sure that its cache is current, as it
-//! does for paged lists.
+//! The watcher requests a streamed list with `resourceVersion=0`, and any API server may answer that from its cache. An
+//! API server whose cache is outdated could return a state from before the last writes of the previous leader, so that
+//! Karpenter would launch instances twice. Without a resource version the server first makes sure that its cache is
+//! current, as it does for paged lists.
 
 use http::{Request, Uri};
 use kube::Client;

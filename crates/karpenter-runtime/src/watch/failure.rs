@@ -1,4 +1,4 @@
-//! Records the last failure of a store's watch and notifies listeners. Nothing is logged here.
+//! Records the last failure of a store's watch and notifies listeners. This module logs nothing.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -36,7 +36,7 @@ impl WatchFailures {
     }
 
     pub(crate) fn record(&self, error: &watcher::Error, is_before_first_list: bool) {
-        // An expired resource version is no failure: the watcher lists again.
+        // An expired resource version is not recorded as a failure: the watcher lists again.
         if is_expired(error) {
             return;
         }

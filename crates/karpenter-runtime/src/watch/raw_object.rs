@@ -1,8 +1,8 @@
 //! Watches objects as raw JSON text, which each kind then deserializes.
 //!
-//! kube's watcher is generic, and instantiating it for every kind, with all ways to deserialize that kind, enlarges
-//! the binary. With raw text it is instantiated once. Parsing the text a second time costs little compared to
-//! building the object.
+//! kube's watcher is generic. Instantiating it for every kind, with the code that deserializes the kind, would enlarge
+//! the binary. For raw text it is instantiated once. Parsing the text a second time costs little compared to building
+//! the object.
 
 use std::borrow::Cow;
 
@@ -54,8 +54,8 @@ pub(super) fn read<R: DeserializeOwned, K>(
     })
 }
 
-/// An object as raw JSON, with the metadata that a watch and an error message need. In a watch event it must come
-/// after the event type, as it does from every API server, because serde cannot keep buffered values as raw text.
+/// An object as raw JSON, with the metadata that a watch and an error message need. In a watch event, the object must
+/// come after the event type (every API server sends it so), because serde cannot keep buffered values as raw text.
 #[derive(Debug, Clone)]
 pub(super) struct RawObject {
     meta: ObjectMeta,

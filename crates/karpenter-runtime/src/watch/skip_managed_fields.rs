@@ -1,5 +1,5 @@
-//! Deserializes objects without `metadata.managedFields`. They are often half of an object, would become a tree of
-//! maps, and no controller reads them. They are skipped in the text, so that they are never built.
+//! Deserializes objects without `metadata.managedFields`, which are often half of an object and which no controller
+//! reads. They are skipped in the text, so that no tree of maps is built for them.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -63,13 +63,13 @@ impl Level {
         self == Self::Metadata && key == "managedFields"
     }
 
-    /// Whether the value of a key may contain something to skip.
+    /// Whether the value of this key may contain a key to skip.
     fn may_contain_skipped(self, key: &str) -> bool {
         self == Self::Object && key == "metadata"
     }
 }
 
-/// Deserializes a map without the keys that its level skips. Other values are read unchanged.
+/// Deserializes a map without the keys that are to be skipped at its level of nesting. Other values are read unchanged.
 struct SkippingDeserializer<D> {
     inner: D,
     level: Level,

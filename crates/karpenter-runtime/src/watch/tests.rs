@@ -59,7 +59,7 @@ async fn watch_failure_is_reported_until_the_watch_recovers() {
     let notified = Arc::new(Mutex::new(Vec::new()));
     let to = notified.clone();
     store.on_watch_failure(move |failure| to.lock().expect("ours").push(failure.clone()));
-    // The start of a list does not end the failure.
+    // The event `Init`, the start of a list, does not end the failure.
     store.clone().apply_events(futures::stream::iter([Ok(Event::Init), Err(refused("second"))])).await;
     let failure = |message: &str, is_before_first_list| WatchFailure {
         message: message.to_owned(),

@@ -99,8 +99,9 @@ impl<'a> Packer<'a> {
             attempts.extend([1.0, 0.7, 0.4].map(|threshold| (Start::Rounded(columns, threshold), &guided)));
         }
         attempts.extend(distributed.iter().map(|nodes| (Start::AssignedSlots(nodes), &guided)));
-        // If distributed nodes are most of the fleet, an attempt without them at the same dual prices would be worse,
-        // so it is skipped.
+        // Distributed nodes come from a relaxation in which similar groups of equal pods were merged: the pods of each
+        // node were then distributed over the original groups. If distributed nodes are most of the fleet, an attempt
+        // without them at the same dual prices would be worse, so it is skipped.
         let priced =
             |nodes: &Vec<ColumnUse>| nodes.iter().map(|(kind, ..)| self.kinds[*kind].price).sum::<f64>();
         if distributed.iter().map(priced).fold(0.0, f64::max) < DISTRIBUTED_SHARE_MIN * self.target_price

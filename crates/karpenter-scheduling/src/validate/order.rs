@@ -1,6 +1,7 @@
 //! Checks that the binding order of the plan contains each placed pod exactly once, on its planned node.
 //!
-//! A plan may omit the order. Whether kube-scheduler would accept the pods in that order is checked in `topology`.
+//! A plan without a binding order passes this check. `topology` checks whether kube-scheduler would accept the pods if
+//! they were bound in the order of the plan.
 
 use karpenter_model::plan::{self, Plan, PodRun};
 use karpenter_model::problem::Problem;

@@ -39,7 +39,7 @@ macro_rules! assert_all {
 /// One class of pods, placed on large nodes. Each entry of `per_node` is a node: its zone and its number of pods.
 fn placed(change: impl FnOnce(&mut PodSpec), per_node: &[(&str, u32)]) -> (Problem, Plan) {
     let mut problem = world();
-    // The spread share is 100 %, so only kube-scheduler's rules limit the pods per node.
+    // One node may have 100 % of the pods of a hostname spread, so only kube-scheduler's rules limit the pods per node.
     problem.options.hostname_spread_share = SpreadShare::from_percent(100).expect("a share");
     let mut spec = pod("web", 500);
     change(&mut spec);

@@ -1,7 +1,7 @@
-//! Whether two pods convert to the same spec, without converting them.
+//! Whether two pods have equal specs after conversion, decided without converting them.
 //!
-//! For replicas of one workload this is nearly always the case: they share metadata and spec, so comparing two
-//! addresses is enough. If the result is `false`, the pods are converted and compared, which only takes longer.
+//! Replicas of one workload nearly always have equal specs: they share metadata and spec, so it is enough to compare
+//! two addresses. If the result is `false`, the pods are converted and compared, which only takes longer.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::{Container, PodSpec};
 
 use crate::pod::Pod;
 
-/// `true` only if both pods convert to the same spec.
+/// `true` only if both pods have equal specs after conversion.
 pub(super) fn convert_to_equal_specs(one: &Pod, other: &Pod) -> bool {
     (Arc::ptr_eq(&one.shared_meta, &other.shared_meta)
         || (one.namespace() == other.namespace() && one.labels() == other.labels()))

@@ -50,7 +50,8 @@ fn is_reschedulable(pod: &Pod) -> bool {
     returns && !is_daemon(pod) && !is_mirror(pod) && !is_protected(pod)
 }
 
-/// Whether do-not-disrupt protects the pod. A duration counts as active, because without a clock its end is not known.
+/// Whether do-not-disrupt protects the pod. If the annotation has a duration, the pod counts as protected, because
+/// without a clock the end of the duration is not known.
 fn is_protected(pod: &Pod) -> bool {
     let value = pod.annotation(DO_NOT_DISRUPT);
     value.is_some_and(|value| value == "true" || parse_go_duration(value).is_ok_and(|nanos| nanos > 0))
@@ -256,8 +257,8 @@ fn group(expansion: &Expansion<'_>, spec: Arc<PodSpec>, positions: &[usize]) -> 
     PodGroup { spec, names, created_at_secs: expansion.created_at_secs }
 }
 
-/// One spec per DaemonSet: that of its newest active pod, which includes changes by admission, or else that
-/// of the template.
+/// One spec per DaemonSet: that of its newest active pod, which includes changes by admission; without an active pod,
+/// that of the template.
 pub(crate) fn daemons<'a>(
     pods: impl Iterator<Item = &'a Pod>,
     sets: impl Iterator<Item = &'a DaemonSet>,
@@ -295,7 +296,7 @@ pub(crate) fn daemons<'a>(
             }),
         };
         if uses_claims {
-            // The refusal DynamicResources replaces any other one, because it decides whether nodes reserve capacity
+            // The reason DynamicResources replaces any other reason, because it decides whether nodes reserve capacity
             // for the pod.
             Arc::make_mut(&mut spec).refusal = Some(Reason::DynamicResources);
         }
@@ -304,7 +305,8 @@ pub(crate) fn daemons<'a>(
     daemons
 }
 
-/// The DaemonSet controller adds a node affinity that pins each pod to its node; pods for other nodes must not have it.
+/// The spec of a running DaemonSet pod with the node affinity of the template. The DaemonSet controller adds a node
+/// affinity that pins each pod to its node; pods for other nodes must not have it.
 fn with_node_affinity_of(living: &RawPodSpec, template: &RawPodSpec) -> RawPodSpec {
     let required = |spec: &RawPodSpec| {
         let node_affinity = spec.affinity.as_ref()?.node_affinity.as_ref()?;

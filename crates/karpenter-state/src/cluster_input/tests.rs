@@ -54,7 +54,8 @@ fn unlaunched_claim_has_smallest_allocatable_and_largest_usage() {
     assert_eq!((pool.usage.get("nodes"), pool.usage.get("cpu")), (1, large.capacity.get("cpu")));
     assert_eq!(round.hosts[0].claim.as_ref().unwrap().metadata.name.as_deref(), Some("general-1"));
 
-    // The same pod is pending, then nominated for the claim, then pending again because the claim is being deleted.
+    // In the three rounds the same pod is pending, then nominated for the claim, then pending again because the claim
+    // is being deleted.
     assert_eq!((node.pods.len(), round.problem.pods.len()), (0, 1));
     let pod = cluster.pending.remove(0);
     cluster.expected.push(("general-1".to_owned(), pod));

@@ -114,7 +114,7 @@ fn raise(most: &mut ResourceList, other: &ResourceList) {
     }
 }
 
-/// If there is no catalog, only the requests of the claim are known.
+/// The requests of the claim, used if there is no catalog, because then nothing else about its size is known.
 fn requested(claim: &NodeClaim, interner: &mut Interner) -> ResourceList {
     let requests = claim.spec.resources.iter().filter_map(|resources| resources.requests.as_ref()).flatten();
     capacity(requests.map(|(name, amount)| (name.as_str(), *amount)), interner)

@@ -16,7 +16,8 @@ use crate::intern::Interner;
 
 const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
 
-/// The namespaces of an input with their labels. A namespace without an object has only its name label.
+/// The namespaces of an input with their labels. A namespace without a Namespace object has only the label with its
+/// name.
 #[derive(Debug, Default)]
 pub(crate) struct Namespaces {
     labels: BTreeMap<Arc<str>, Labels>,

@@ -152,7 +152,8 @@ struct Merged<'a> {
 
 impl Merged<'_> {
     fn draft(mut self, name: &str, csi: Option<&CSINode>, interner: &mut Interner) -> NodeDraft {
-        // Until the kubelet has set the labels of a managed node, its claim has more information, so the claim is used.
+        // Until the kubelet has set the labels of a managed node, its claim has more information than the node, so only
+        // the claim is used.
         if self.claim.is_some() && !self.is_initialized() && !self.node_has_label(labels::INSTANCE_TYPE) {
             self.node = None;
         }
@@ -238,7 +239,8 @@ impl Merged<'_> {
             let (key, value) = (interner.get(UNSCHEDULABLE), interner.get(""));
             found.push(Taint { key, value, effect: Effect::NoSchedule });
         }
-        // Pods that a reboot removed wait for the node, so it is converted as it will be after the reboot.
+        // The pods that the reboot removed from the node wait for it, so the node is converted as it will be after the
+        // reboot.
         let is_rebooting = self.claim_condition_is_true("Rebooting");
         if !self.is_initialized() || is_rebooting {
             let startup: &[RawTaint] =

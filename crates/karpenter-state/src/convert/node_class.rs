@@ -16,8 +16,8 @@ pub struct SkippedSetting {
     pub why: String,
 }
 
-/// The settings of the class applied to `base`, which has what a manifest cannot state (prices, operator
-/// settings).
+/// The settings of the class, applied to `base`. `base` has what a manifest cannot state: prices and settings of the
+/// operator.
 pub fn aws_node_class(raw: &EC2NodeClass, base: &AwsNodeClass) -> (AwsNodeClass, Vec<SkippedSetting>) {
     let mut class = base.clone();
     let mut skipped = Vec::new();

@@ -1,7 +1,7 @@
 //! Converts pods: everything that decides where a pod can run.
 //!
-//! Equal pods share one `Arc`, so a hundred thousand replicas need one spec. A pod that Karpenter would ignore keeps
-//! its spec and additionally has the reason.
+//! Equal pods share one `Arc`, so a hundred thousand replicas need one spec. A pod that Karpenter would ignore is
+//! converted as well, and its spec has the reason.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -27,7 +27,7 @@ use crate::default_spread::{DefaultSpreads, SpreadOwner};
 use crate::intern::Interner;
 use crate::requests::{RequestSource, effective_requests};
 
-/// A pod as read, or as its workload would create it.
+/// A pod as it was read, or as its workload would create it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PodSource<'a> {
     pub(crate) namespace: &'a str,
@@ -265,14 +265,14 @@ pub(crate) fn uses_resource_claims(raw: &RawPodSpec) -> bool {
 pub(crate) struct Priorities {
     classes: BTreeMap<String, i32>,
     default: i32,
-    /// Classes that pods name but the input lacks.
+    /// PriorityClasses that pods reference and that the input lacks.
     unknown: std::cell::RefCell<BTreeSet<String>>,
 }
 
 impl Priorities {
     pub(crate) fn new(classes: &[PriorityClass]) -> Self {
         let mut priorities = Self::default();
-        // These two PriorityClasses exist in every cluster.
+        // These two PriorityClasses exist in every cluster, even if the input lacks them.
         priorities.classes.insert("system-cluster-critical".to_owned(), 2_000_000_000);
         priorities.classes.insert("system-node-critical".to_owned(), 2_000_001_000);
         for class in classes {

@@ -1,4 +1,4 @@
-//! Converts node requirements of pods and volumes, with the rules by which Karpenter rejects them.
+//! Converts node requirements of pods and volumes, and finds requirements that Karpenter rejects.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -25,9 +25,9 @@ pub(crate) fn requirement(
     Requirement::new(interner.get(labels::normalize(key)), operator, values)
 }
 
-/// The requirements of a pod for one expression. A key with dots of the v1alpha5 API is converted to the v1
-/// key and additionally requires a node of a Provisioner, because only these have the label. Operators that
-/// exclude values need no such requirement.
+/// The requirements of a pod for one expression. A v1alpha5 key with dots is converted to the v1 key. The result then
+/// also requires a node of a Provisioner, because only such nodes have the label, except for operators that exclude
+/// values.
 pub(crate) fn wanted(
     key: &str,
     operator: Operator,
@@ -43,7 +43,8 @@ pub(crate) fn wanted(
     std::iter::once(itself).chain(old_nodes)
 }
 
-/// The expressions of a term; unknown operators are ignored here (they are reported where they matter).
+/// The expressions of a term. Expressions with unknown operators are left out; where they matter, another check reports
+/// them.
 pub(crate) fn term(term: &NodeSelectorTerm, interner: &mut Interner) -> Requirements {
     let expressions = term.match_expressions.iter().flatten();
     expressions
@@ -118,7 +119,7 @@ fn restriction(key: &str, well_known: &BTreeSet<Arc<str>>) -> Option<String> {
     if key == labels::HOSTNAME {
         return Some(format!("label {key} is restricted: it is not known before a node exists"));
     }
-    // Pods may use the label to select NodePools of Provisioners; other NodePools do not have it.
+    // With this label, pods select NodePools that are derived from Provisioners; other NodePools do not have it.
     if well_known.contains(key) || key == PROVISIONER_NAME {
         return None;
     }

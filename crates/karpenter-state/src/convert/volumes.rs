@@ -1,9 +1,9 @@
 //! Converts the volumes of a pod: whether its claims can be used, from which topology they are accessible and which
 //! driver attaches them.
 //!
-//! An existing claim is checked as in a cluster. For a claim that a workload or an ephemeral volume will create later,
-//! the allowed topologies of its storage class are used; if the input has no storage class, the claim is not a
-//! constraint.
+//! An existing claim is checked as it would be in a cluster. For a claim that a workload or an ephemeral volume will
+//! create later, the allowed topologies of its storage class are used. If the input lacks the storage class, such a
+//! claim does not constrain the pod.
 
 use std::borrow::Borrow;
 use std::collections::BTreeSet;
@@ -45,7 +45,7 @@ pub(crate) struct VolumeIndex<'a> {
     volumes: FxHashMap<&'a str, &'a PersistentVolume>,
     classes: FxHashMap<&'a str, &'a StorageClass>,
     default_class: Option<&'a str>,
-    /// Attachments of other drivers are unlimited, so they are ignored.
+    /// Drivers with an attach limit. Attachments of other drivers are unlimited, so they are ignored.
     limited_drivers: BTreeSet<Arc<str>>,
 }
 

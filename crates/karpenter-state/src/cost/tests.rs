@@ -12,7 +12,8 @@ fn pod(annotations: Value, priority: Option<i32>) -> Pod {
 fn annotations_and_priority_change_the_eviction_cost_within_bounds() {
     let unit = (1_i64 << 27).to_string();
     let (ours, theirs) = (ANNOTATION_DISRUPTION_COST, ANNOTATION_POD_DELETION_COST);
-    // The last two columns are the costs with annotations of users, and with managed annotations.
+    // The last two columns are the expected costs if users set the annotations, and if our controller manages the
+    // deletion costs.
     let cases = [
         (json!({}), None, 1.0, 1.0),
         (json!({theirs: unit}), None, 2.0, 1.0),

@@ -21,8 +21,8 @@ pub(super) struct NodePodReader<'a> {
     budgets: &'a PodBudgets<'a>,
     input: &'a DisruptionInput,
     now: Timestamp,
-    /// The budgets by spec: equal specs have equal labels, and therefore the same budgets. Specs are shared, so their
-    /// address identifies them.
+    /// The PodDisruptionBudgets that select the pods of a spec, by its address. Specs are shared, and pods with equal
+    /// specs have equal labels, so the same PodDisruptionBudgets select them.
     budgets_of_spec: FxHashMap<usize, Vec<u32>>,
     owners: Interner,
 }

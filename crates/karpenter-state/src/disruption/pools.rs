@@ -42,7 +42,7 @@ pub(super) struct Unusable {
 
 pub(super) struct Pools<'a> {
     by_name: BTreeMap<&'a str, Known<'a>>,
-    /// Label keys that a template may leave undefined.
+    /// The label keys for which the NodePool's template may have no value.
     open: BTreeSet<Arc<str>>,
 }
 
@@ -166,8 +166,8 @@ fn consolidate_after(pool: &NodePool) -> Option<i64> {
     after.map_or(Some(0), |after| after.nanos())
 }
 
-/// The TTLs of the Provisioner of a NodePool. They are read every time, because changes apply to existing
-/// nodes.
+/// The TTLs of the Provisioner from which the NodePool is derived. They are read at every evaluation, because changes
+/// apply to existing nodes.
 fn legacy_rules(pool: &NodePool) -> Option<LegacyRules> {
     provisioner_of(&pool.metadata)?;
     let annotations = pool.metadata.annotations.as_ref();
@@ -202,7 +202,8 @@ fn nodes_left(pool: &NodePool, claims: usize) -> Option<u32> {
     Some(u32::try_from(left.max(0)).unwrap_or(u32::MAX))
 }
 
-/// This matters for static NodePools, because only they launch from its template without pod requirements.
+/// The reservations of a static NodePool that are full. Only static NodePools need this, because only they launch from
+/// the template without requirements of pods.
 fn full_reservations(known: &Known<'_>, open: &BTreeSet<Arc<str>>) -> Option<BTreeSet<Arc<str>>> {
     known.pool.spec.replicas?;
     let pool = convert_pool(known.pool, 0, ResourceList::new(), &mut Interner::default());

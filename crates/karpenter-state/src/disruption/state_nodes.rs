@@ -31,8 +31,8 @@ impl<'a> StateNodes<'a> {
         Self { input, pools, expecting, state_nodes: Vec::with_capacity(cluster.node_claims.len()) }
     }
 
-    /// Adds a host. `at` is `None` for a node that is being deleted, which is not in the problem. Hosts without a claim
-    /// are not managed.
+    /// Adds a host: a Node, a NodeClaim, or both. `at` is `None` for a node that is being deleted, which is not in the
+    /// problem. A host without a claim is not managed and is skipped.
     pub(super) fn add(&mut self, at: Option<usize>, node: &mut Node, host: &Host, node_pods: Vec<NodePod>) {
         let Some(claim) = host.claim.as_deref() else { return };
         let (mut state_node, is_settling) = self.state_node(at.is_none(), node, claim, host.node.as_deref());
@@ -59,7 +59,8 @@ impl<'a> StateNodes<'a> {
         let label = |key: &str| node.labels.get(key).filter(|value| !value.is_empty()).cloned();
         let pool = label(labels::NODEPOOL);
         let quiet_since = quiet_since(claim);
-        // With the rules of the v1alpha5 API, a node may receive pods at any time.
+        // Under the rules of the v1alpha5 API, pods may be moved to a node at any time, so the node never counts as
+        // settling.
         let has_legacy_rules = pool.as_deref().is_some_and(|pool| self.pools.has_legacy_rules(pool));
         let settles_for = pool.as_deref().and_then(|pool| self.pools.consolidate_after(pool));
         let is_settling = settles_for.filter(|_| !has_legacy_rules).is_some_and(|after| {
@@ -117,8 +118,8 @@ impl<'a> StateNodes<'a> {
     }
 }
 
-/// Pods that a deleted node still has to evict and that PodDisruptionBudgets protect. They are not part of a
-/// plan.
+/// The pods that have to be evicted from a node that is being deleted and that PodDisruptionBudgets protect. They are
+/// not part of a plan.
 fn left_over(mut node_pods: Vec<NodePod>) -> Vec<NodePod> {
     node_pods.retain(|one| one.is_active && one.is_evictable && !one.budgets.is_empty());
     for one in &mut node_pods {
@@ -144,7 +145,8 @@ fn seconds(time: Option<Timestamp>) -> i64 {
     time.map_or(0, Timestamp::as_second)
 }
 
-/// The last time a pod was bound or removed, or when the node was initialized.
+/// The time since which the node had no pod events: when a pod was last bound or removed, or when the node was
+/// initialized.
 fn quiet_since(claim: &NodeClaim) -> Option<Timestamp> {
     let initialized = true_condition(claim, "Initialized")?;
     let last_event = claim.status.as_ref().and_then(|status| status.last_pod_event_time.as_ref());

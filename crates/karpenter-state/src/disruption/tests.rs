@@ -257,7 +257,7 @@ status: {disruptionsAllowed: 1, currentHealthy: 3, desiredHealthy: 2, expectedPo
         + &db
         + &pod("other", "node-b", "", "")
         + budget;
-    // A node is marked for deletion by the process, by the claim, or by the node.
+    // A node is marked for deletion by the process (the set of names), by its claim, or by the Node object.
     let marks: [fn(&mut ClusterInput); 3] = [
         |live| {
             live.marked_for_deletion.insert("a".to_owned());
@@ -335,7 +335,7 @@ fn pools_have_their_policy_and_allowed_disruptions() {
         text += &state_node(name, "general", INITIALIZED);
     }
     text += &state_node("f", "fixed", INITIALIZED);
-    // A fourth node that is terminating counts only towards the limit.
+    // A fourth node that is terminating counts towards the node limit, but budgets do not count it.
     let ended = INITIALIZED.replace(
         ']',
         ", {type: InstanceTerminating, status: 'True', lastTransitionTime: '2026-01-01T11:00:00Z', reason: InstanceTerminating, message: ''}]",

@@ -145,7 +145,7 @@ fn claim_facts(claim: &NodeClaim, objects: &Objects) -> ClaimFacts {
     }
 }
 
-/// Adds prices of claims, and what budgets allow for the number of nodes at this time.
+/// Adds the prices of claims, and the number of nodes that each budget currently allows to be disrupted.
 pub(super) fn add_cluster_facts(facts: &mut Facts, cluster: &Cluster, now: Option<Timestamp>) {
     for state_node in &cluster.state_nodes {
         if let Some(claim) = facts.claims.get_mut(&*state_node.claim) {

@@ -11,7 +11,7 @@ use crate::pod::Pod;
 use crate::pods;
 use crate::workloads::{controller, expand, name_of, namespace_of};
 
-/// The label that the Deployment controller adds to pods; it ends the name of the ReplicaSet.
+/// The label that the Deployment controller adds to pods. Its value is the last part of the ReplicaSet's name.
 const POD_TEMPLATE_HASH: &str = "pod-template-hash";
 
 pub(super) fn add(objects: &Objects, facts: &mut Facts) {
@@ -53,7 +53,7 @@ pub(super) fn add(objects: &Objects, facts: &mut Facts) {
     }
 }
 
-/// The workload whose template the pod comes from; a pod without one is its own.
+/// The workload whose template the pod was created from. A pod without a workload is its own owner.
 fn owner(pod: &Pod, owner_of_set: &FxHashMap<(&str, &str), ObjectRef>) -> ObjectRef {
     let namespace = pod.namespace();
     let Some(owner) = pod.controller() else { return ObjectRef::namespaced("Pod", namespace, &*pod.name) };

@@ -1,5 +1,5 @@
-//! Reading protobuf with these tables. `recorded` has responses of a real kube-apiserver (1.35.4) with a pod and a node
-//! that have every field that is read, as protobuf and as JSON.
+//! Tests of reading protobuf with the tables of fields. `recorded` has responses of a real kube-apiserver (1.35.4) with
+//! a pod and a node in which every field that is read is set, as protobuf and as JSON.
 
 mod every_field;
 mod go;

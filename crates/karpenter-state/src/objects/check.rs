@@ -380,8 +380,8 @@ fn selector(path: &str, selector: Option<&LabelSelector>, problems: &mut Problem
     }
 }
 
-/// Checks that a pod's required terms are not empty; the planner checks the requirements. An API server does
-/// not store an empty list, and for kube-scheduler an empty term matches no node.
+/// Checks that a pod's list of required terms is not empty; the planner checks the requirements in the terms. An API
+/// server does not store an empty list, and for kube-scheduler an empty term matches no node.
 fn required_terms(path: &str, terms: &[NodeSelectorTerm], problems: &mut Problems) {
     if terms.is_empty() {
         problems.push(Problem::new(path, "is empty").valid("at least one term"));

@@ -15,7 +15,7 @@ pub(super) struct Decoded<T> {
 /// An object of a Kubernetes kind.
 pub(super) fn kubernetes<T: DeserializeOwned>(value: &Value) -> Decoded<T> {
     let Read { result, unknown } = strict_reader::read::<T>(value);
-    // Old clients wrote this field, which API servers drop, so it is not reported.
+    // Old clients wrote this field. API servers drop it, so it is not reported as unknown.
     let unknown =
         unknown.into_iter().filter(|place| place != "metadata.selfLink" && place != "metadata.clusterName");
     let mut problems: Vec<(Severity, Problem)> =
@@ -29,14 +29,15 @@ pub(super) fn kubernetes<T: DeserializeOwned>(value: &Value) -> Decoded<T> {
     }
 }
 
-/// An object of a kind of this project: defaulted and validated like by the API server and the controllers.
+/// Decodes an object of a kind of this project, with the same defaults and validation as by the API server and the
+/// controllers.
 pub(super) fn own<T: serde::Serialize + DeserializeOwned>(value: &Value) -> Decoded<T> {
     let mut problems = Vec::new();
     let admitted = match karpenter_api::validate::validate(value, None) {
         Ok(admitted) => Some(admitted),
         Err(errors) if errors.iter().all(|error| error.rule == Rule::UnknownField) => {
             problems.extend(errors.into_iter().map(|error| (Severity::Warning, field_problem(error))));
-            // Deserialization drops unknown fields, so the rest of the object is validated.
+            // Deserialization drops unknown fields, so that only the known ones are validated.
             let known = strict_reader::read::<T>(value)
                 .result
                 .ok()
@@ -71,10 +72,10 @@ pub(super) fn field_problem(error: FieldError) -> Problem {
     Problem { path: error.path, message: error.message, valid: error.valid }
 }
 
-/// serde's message is "…, expected …"; the second half is the valid value.
+/// The message of serde is "…, expected …"; its second half states what value would be valid.
 fn type_problem(path: String, message: &str) -> Problem {
     match message.split_once(", expected ") {
-        // The usual cause is an unquoted `on`, `no` or `1`.
+        // The usual cause of this error is an unquoted `on`, `no` or `1` where a string is required.
         Some((wrong, "a string")) => {
             Problem::new(path, wrong).valid("a string; quote it if it looks like another type")
         }
@@ -83,7 +84,7 @@ fn type_problem(path: String, message: &str) -> Problem {
     }
 }
 
-/// Names a type as it is known in manifests; the generated types have the names of Rust types.
+/// The name of a type in the terms of manifests. The generated types have the names of Rust types.
 fn manifest_type_name(expected: &str) -> &str {
     match expected {
         "i32" => "a 32-bit integer",

@@ -1,7 +1,7 @@
 //! Deserializes typed objects from JSON values, with the path of an error and of unknown fields.
 //!
-//! One deserializer does both. Nested generic deserializers would be instantiated for every type of every
-//! object; that took most of the build time of this crate and a good part of the binary.
+//! One deserializer finds both. Nested generic deserializers would be instantiated for every type of every object,
+//! which took most of the build time of this crate and enlarged the binary.
 
 use serde::de::value::StrDeserializer;
 use serde::de::{
@@ -238,7 +238,7 @@ impl<'de> Deserializer<'de> for StrictReader<'_, 'de> {
         variants: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, Error> {
-        // The kinds of Kubernetes have only enums of strings.
+        // Kubernetes kinds have no enums other than enums of strings.
         self.value.deserialize_enum(name, variants, visitor)
     }
 

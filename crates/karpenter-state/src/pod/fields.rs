@@ -1,5 +1,5 @@
-//! Reads pods without the fields that are not read ([`crate::fields`]). Most of a pod's text describes how containers are
-//! run, mounted and probed, and deserializing that took most of the time.
+//! Deserializes pods with only the fields of [`crate::fields`]. Most of a pod's text describes how containers are run,
+//! mounted and probed, and deserializing that text took most of the time.
 
 use k8s_openapi::api::core::v1::Pod as RawPod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;

@@ -11,7 +11,7 @@ use super::{Pod, SharedMeta, keep};
 /// The number of different parts remembered per workload. Replicas differ during a rollout, and each pod of a
 /// StatefulSet has its own labels.
 const RECENT_PER_WORKLOAD_MAX: usize = 4;
-/// After at least this many pods, and half as many as there are workloads, unused entries are removed.
+/// Unused entries are removed after this many pods, or after half as many pods as there are workloads if that is more.
 const CLEAN_UP_PODS_MIN: usize = 256;
 
 /// The latest parts of each workload. They are kept while some pod references them.
@@ -29,7 +29,7 @@ struct WorkloadParts {
 }
 
 impl PodInterner {
-    /// The pod, with shared parts referencing those of other pods of its workload.
+    /// Converts a pod. Parts that equal those of an earlier pod of its workload reference the parts of that pod.
     pub fn keep(&mut self, raw: RawPod) -> Pod {
         let split = keep::split(raw);
         let parts = self.by_workload.entry(workload(&split.shared_meta)).or_default();
@@ -63,7 +63,7 @@ fn workload(shared_meta: &SharedMeta) -> u64 {
     hasher.finish()
 }
 
-/// Most recent first.
+/// Recently used values, the most recent first.
 #[derive(Debug)]
 struct Recent<T>(Vec<Weak<T>>);
 

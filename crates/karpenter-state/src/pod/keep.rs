@@ -1,4 +1,5 @@
-//! Decides what is kept of an API pod: of the fields that are read ([`crate::fields`]), the values that are used.
+//! Decides which values of an API pod are stored. Only fields of [`crate::fields`] are read; of these, only values that
+//! are used are stored.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -85,7 +86,7 @@ pub(super) fn split(raw: RawPod) -> TrimmedPod {
     }
 }
 
-/// Annotations of Karpenter and Kubernetes.
+/// Whether the annotation is one of Karpenter or Kubernetes.
 fn is_known(key: &str) -> bool {
     let domain = key.split('/').next().unwrap_or_default();
     domain.ends_with("karpenter.sh") || domain.ends_with("kubernetes.io")
@@ -139,7 +140,7 @@ fn actual_resources(spec: &PodSpec, status: &PodStatus) -> Option<PodStatus> {
             container.resources == one.resources && (allocated.is_none() || allocated == requests)
         })
     };
-    // The usual case.
+    // The usual case: no resize, so that all resources equal the spec.
     if sized.all(is_as_asked) {
         return None;
     }

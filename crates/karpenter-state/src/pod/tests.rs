@@ -115,7 +115,7 @@ fn pods_of_one_workload_share_their_parts() {
         one.has_equal_spec(&Pod::from(raw("z", &spec("n9", "1"), &json!({})))),
         "without an address in common too"
     );
-    // An earlier part is remembered while others are added.
+    // A spec is still shared after other specs of the workload were added.
     assert!(Arc::ptr_eq(&keep("d", spec("n3", "1")).spec, &one.spec));
 }
 

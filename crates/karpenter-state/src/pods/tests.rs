@@ -194,7 +194,7 @@ fn active_pod_is_protected_by_do_not_evict() {
     let mut ended = held("true");
     ended["status"] = json!({"phase": "Succeeded"});
     assert!(!is_do_not_evict(&pod(ended)));
-    // The annotation does not block a drain.
+    // The do-not-disrupt annotation does not keep a drain from evicting the pod.
     assert!(is_evictable(&pod(held("true")), now()));
 }
 

@@ -121,7 +121,7 @@ fn daemon_set_is_overhead_and_its_pods_are_not_pending() {
     assert_eq!(&*problem.daemons[0].name, "agent");
     assert_eq!(problem.daemons[0].spec.requests.get("cpu"), 100);
     assert_eq!(problem.pods.len(), 1);
-    // An active pod includes changes by admission, but its node affinity does not apply to the next pod.
+    // The spec of an active pod includes changes by admission, but its node affinity must not be used for the next pod.
     let living = owned_pod("agent-x", "DaemonSet", "agent", "").replace(
         "containers: [{name: c, image: i}]",
         "containers: [{name: c, resources: {requests: {cpu: 300m}}}]\n  affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchFields: [{key: metadata.name, operator: In, values: [n1]}]}]}}}",

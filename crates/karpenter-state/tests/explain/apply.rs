@@ -1,5 +1,5 @@
-//! Applies patches as an API server does, and what controllers do afterwards: pods of a changed template, the status of
-//! a PodDisruptionBudget, the condition Ready of a NodePool.
+//! Applies patches as an API server does, and then makes the changes that controllers would make: pods of a changed
+//! template, the status of a PodDisruptionBudget, the condition Ready of a NodePool.
 
 use karpenter_view::{ObjectRef, PatchType};
 use serde_json::{Value, json};
@@ -48,7 +48,8 @@ fn merge(target: &mut Value, patch: &Value, kind: PatchType) {
     }
 }
 
-/// The disruption controller: allowed are the healthy pods above the required number.
+/// Does what the disruption controller does: allows as many disruptions as there are healthy pods above the required
+/// number.
 fn update_budget_status(budget: &mut Value) {
     let number = |value: &Value| value.as_i64().unwrap_or(0);
     let expected = number(&budget["status"]["expectedPods"]);
@@ -57,7 +58,7 @@ fn update_budget_status(budget: &mut Value) {
     budget["status"]["disruptionsAllowed"] = json!((healthy - desired.max(0)).max(0));
 }
 
-/// The Deployment controller: pending pods have the new template.
+/// Does what the Deployment controller does: pending pods get the new template.
 fn roll_out(documents: &mut [Value], spec: &Value, kind: PatchType) {
     for document in documents.iter_mut().filter(|one| one["kind"] == "Pod") {
         if document["spec"]["nodeName"].is_null() {

@@ -1,5 +1,5 @@
-//! Properties of explanations: applying the patches of all fixes to the objects and asking again gives the result that
-//! the explanation stated.
+//! Properties of explanations: if the patches of all fixes are applied to the objects, a second explanation gives the
+//! result that the first one promised.
 
 mod apply;
 mod objects;
@@ -92,7 +92,7 @@ proptest! {
     }
 }
 
-/// The properties above hold trivially if no scenario has a chain with a result.
+/// The properties above would hold trivially if no scenario had a chain with a result.
 #[test]
 fn scenarios_have_chains_with_results() {
     let scenario = PodScenario { limit: Some(8), has_taint: true, cpu: 3, ..PodScenario::default() };
@@ -113,7 +113,8 @@ fn scenarios_have_chains_with_results() {
     assert_eq!(Some(command.outcome), explained.chain.result);
 }
 
-/// The annotation of a pod excludes it from evictions, so the PodDisruptionBudget blocks only without the annotation.
+/// The annotation of a pod excludes it from evictions, so the PodDisruptionBudget blocks only after the annotation was
+/// removed.
 #[test]
 fn pod_budget_appears_when_the_annotation_of_the_pod_is_removed() {
     let scenario = NodeScenario {

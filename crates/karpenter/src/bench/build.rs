@@ -58,7 +58,7 @@ pub(crate) fn group(prefix: impl Into<Arc<str>>, spec: PodSpec, count: u32) -> P
     }
 }
 
-/// Groups equal specs; the groups are in the order of their specs.
+/// Puts pods with equal specs into one group. The groups are in the order of their specs.
 pub(crate) fn grouped(prefix: &str, specs: impl IntoIterator<Item = PodSpec>) -> Vec<PodGroup> {
     let mut counts: BTreeMap<PodSpec, u32> = BTreeMap::new();
     for spec in specs {

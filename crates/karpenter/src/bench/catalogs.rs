@@ -21,13 +21,14 @@ const FAKE_TYPES: i64 = 400;
 pub(crate) enum AwsPool {
     /// Categories c, m and r, generation above 2, amd64, on-demand: a typical first NodePool.
     Default,
-    /// As `Default`, limited to 4, 8, 16 or 32 vCPUs.
+    /// The instance types of `Default` with 4, 8, 16 or 32 vCPUs.
     Capped,
     /// All amd64 types, on-demand.
     Everything,
 }
 
-/// The instance types are resolved once and not measured, because a provider keeps its instance types between plans.
+/// Instance types of the AWS catalog. A provider keeps its instance types between plans, so they are resolved once and
+/// the time is not measured.
 static AWS_TYPES: LazyLock<Arc<Vec<InstanceType>>> =
     LazyLock::new(|| Arc::new(aws::catalog().resolve(&AwsNodeClass::default())));
 
@@ -38,7 +39,7 @@ pub(crate) fn aws_problem(pool: AwsPool, pods: Vec<PodGroup>) -> Problem {
         values(labels::CAPACITY_TYPE, &[labels::CAPACITY_TYPE_ON_DEMAND]),
         values(labels::ARCH, &["amd64"]),
         values(labels::OS, &["linux"]),
-        // The reference measurements exclude bare metal.
+        // Upstream's scheduler was measured without bare metal instance types, so they are excluded here too.
         Requirement::new(aws::labels::INSTANCE_SIZE, Operator::NotIn, metal_sizes(&types)),
     ]
     .into_iter()

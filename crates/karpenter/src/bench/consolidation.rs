@@ -1,7 +1,7 @@
 //! Workload W7: consolidation of clusters that were packed well and have lost pods since.
 //!
-//! Each pass evaluates a snapshot like the disruption controller; its commands are applied to the snapshot at once,
-//! until no command is left. Budgets, delays and PodDisruptionBudgets do not apply.
+//! Each pass evaluates a snapshot of the cluster like the disruption controller. The commands of a pass are applied to
+//! the snapshot at once. The passes end when no command is left. Budgets, delays and PodDisruptionBudgets do not apply.
 
 mod fleets;
 mod table;
@@ -42,7 +42,7 @@ pub(crate) struct Run {
     pub(crate) is_at_rest: bool,
     pub(crate) commands: usize,
     pub(crate) pods_moved: usize,
-    /// The number of pods that were moved until the cluster's price was 7 % above the lower bound.
+    /// The number of pods that were moved until the cluster's price was at most 7 % above the lower bound.
     pub(crate) pods_moved_to_reference: Option<usize>,
     pub(crate) nodes_after: usize,
     pub(crate) hourly_before: f64,

@@ -1,4 +1,4 @@
-//! Measures one run of `schedule`, including set-up, and properties of the plan.
+//! Measures one run of `schedule`, including its set-up, and records properties of the plan.
 
 use std::time::Instant;
 
@@ -19,7 +19,7 @@ pub(crate) struct Run {
     pub(crate) mode: &'static str,
     pub(crate) pods: u32,
     pub(crate) classes: u32,
-    /// The duration of the whole call, from problem to plan.
+    /// The duration of the call of the planner, from the problem to the plan.
     pub(crate) ms: f64,
     pub(crate) pods_per_second: f64,
     pub(crate) validate_ms: f64,
@@ -90,8 +90,8 @@ fn options(plan: &Plan) -> (usize, usize) {
     (counts.first().copied().unwrap_or(0), counts.get(counts.len() / 2).copied().unwrap_or(0))
 }
 
-/// Resets the peak memory of the process. This works on Linux only; elsewhere the value is empty or covers the whole
-/// process.
+/// Resets the peak memory of the process. This works on Linux only. On other systems the measured peak is missing or is
+/// that of the whole process lifetime.
 pub(crate) fn reset_peak_rss() {
     let _ = std::fs::write("/proc/self/clear_refs", "5");
 }

@@ -87,7 +87,7 @@ fn row(group: &[&Run]) -> Vec<String> {
     let ms = mean(|run| run.ms);
     let rate = f64::from(first.pods) / (ms / 1000.0).max(1e-9);
     let peak = group.iter().filter_map(|run| run.peak_rss_mib).max_by(f64::total_cmp);
-    // The rate in the table is that of the mean duration, and the ratio is derived from it.
+    // The rate in the table is computed from the mean duration, and so is its ratio to upstream's rate.
     let ratio = first.times_reference.map(|ratio| ratio / first.pods_per_second * rate);
     vec![
         format!("{} {}", first.workload, first.name),

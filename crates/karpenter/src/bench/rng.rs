@@ -1,5 +1,5 @@
-//! SplitMix64: a small seeded generator, so that a workload is equal on every computer and in every version. Not used
-//! for decisions.
+//! SplitMix64: a small seeded generator, so that a workload is equal on every computer and in every version. The
+//! planner does not use it.
 
 pub(crate) struct SplitMix64 {
     state: u64,

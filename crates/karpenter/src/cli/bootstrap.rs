@@ -85,7 +85,8 @@ pub(crate) enum BootstrapFormat {
     Cli,
 }
 
-/// The characters that EKS allows; none has a meaning in a shell, a template or an ARN.
+/// Accepts only the characters that EKS allows in a cluster name; none of them has a meaning in a shell, a template or
+/// an ARN.
 fn parse_cluster(text: &str) -> Result<String, String> {
     let is_valid = (1..=100).contains(&text.len())
         && text.starts_with(|first: char| first.is_ascii_alphanumeric())

@@ -1,5 +1,6 @@
-//! Adds the subcommand `controller` if arguments have none and the process runs in a pod, as upstream's image has no
-//! subcommands. Recognises that the binary was started as a plug-in of kubectl.
+//! Adds the subcommand `controller` if the arguments have no subcommand and the process runs in a pod, because
+//! upstream's image has no subcommands. This module also detects whether the binary was started as a plug-in of
+//! kubectl.
 
 use std::ffi::{OsStr, OsString};
 use std::io::IsTerminal;
@@ -39,8 +40,8 @@ impl ProcessEnvironment {
         }
     }
 
-    /// A shell may have `CLUSTER_NAME` set, so `controller` is not added if the output is a terminal: the user gets
-    /// the help.
+    /// Whether `controller` is added. A shell may have `CLUSTER_NAME` set, so `controller` is not added if the output
+    /// is a terminal: the user then gets the help.
     fn is_controller(self) -> bool {
         self.has_service_account_token || (self.has_chart_variable && !self.is_terminal)
     }

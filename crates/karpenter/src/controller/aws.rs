@@ -23,7 +23,7 @@ pub(super) async fn assemble(
     clock: Clock,
 ) -> Result<Assembly> {
     let options = &arguments.options;
-    // Before any call.
+    // The arguments are checked before any call to AWS.
     arguments.aws.check()?;
     let settings =
         Settings { region: arguments.aws.region.clone(), version: env!("CARGO_PKG_VERSION").to_owned() };
@@ -42,7 +42,7 @@ pub(super) async fn assemble(
     Assembly::build(inputs).await.context("the AWS provider cannot start")
 }
 
-/// The CA certificates that this process trusts for the API server, byte for byte, because the hash of an
+/// The CA certificates with which this process verifies the API server, byte for byte, because the hash of an
 /// EC2NodeClass includes them.
 fn own_ca_bundle(kubeconfig: Option<&Path>) -> Option<String> {
     let config = match kubeconfig {

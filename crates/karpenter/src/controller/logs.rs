@@ -23,7 +23,7 @@ pub(super) fn start(options: &Options) -> Result<()> {
         LogLevel::Warn => Level::WARN,
         LogLevel::Error => Level::ERROR,
     };
-    // Of other libraries, only errors are logged.
+    // Log lines of other libraries are written only if they are errors.
     let filter = Targets::new().with_target("karpenter", level).with_default(Level::ERROR);
     let lines = tracing_subscriber::fmt::layer()
         .event_format(Lines { format: options.log_format, now: Box::new(Timestamp::now) })

@@ -50,7 +50,7 @@ impl Provider {
         }
     }
 
-    /// Connects the provider with the stores, before anything starts.
+    /// Gives the provider access to the stores. Called before any controller starts.
     pub(super) fn attach(&self, _operator: &Operator) {
         match self {
             Self::Kwok(_) | Self::KwokAsEc2(_) => {}
@@ -59,17 +59,17 @@ impl Provider {
         }
     }
 
-    /// Restores the state of an earlier process.
+    /// Restores the state that an earlier process left.
     pub(super) async fn resume(&self) {
         match self {
             Self::Kwok(kwok) | Self::KwokAsEc2(kwok) => kwok.resume().await,
-            // Garbage collection finds the instances of an earlier process, so nothing is restored.
+            // Nothing has to be restored: garbage collection finds the instances that an earlier process launched.
             #[cfg(feature = "aws")]
             Self::Aws(_) => {}
         }
     }
 
-    /// Starts the controllers of the provider, after those of all providers.
+    /// Starts the controllers of the provider. The controllers that all providers need are started before.
     pub(super) async fn start(&self, operator: &mut Operator) {
         match self {
             Self::Kwok(_) => {}
@@ -90,8 +90,8 @@ pub(super) fn choice(asked: AskedProvider) -> Result<ProviderChoice> {
     Ok(asked.unwrap_or(ProviderChoice::Aws))
 }
 
-/// The provider from the options, or the default of this build; an error if the environment is that of another
-/// provider.
+/// The provider from the options, or the default of this build. An error if the environment variables are those of
+/// another provider.
 #[cfg(not(feature = "aws"))]
 pub(super) fn choice(asked: AskedProvider) -> Result<ProviderChoice> {
     let is_for_aws = std::env::var_os("CLUSTER_NAME").is_some_and(|name| !name.is_empty());

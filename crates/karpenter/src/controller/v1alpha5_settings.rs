@@ -1,5 +1,5 @@
-//! Global settings of a v1alpha5 installation (ConfigMap `karpenter-global-settings`): read once at start, and used
-//! where no flag or variable is set.
+//! Global settings of a v1alpha5 installation (ConfigMap `karpenter-global-settings`). They are read once at start, and
+//! each applies unless a flag or variable sets it.
 //!
 //! If the ConfigMap does not exist or may not be read, there are no settings; that is not an error.
 
@@ -31,7 +31,7 @@ pub(super) async fn read(client: &Client, namespace: &str) -> GlobalSettings {
     settings
 }
 
-/// The arguments, in which these settings replace the defaults.
+/// The arguments, with these settings in place of the defaults.
 pub(super) fn complete(arguments: &ControllerArguments, settings: &GlobalSettings) -> ControllerArguments {
     let mut arguments = arguments.clone();
     let defaults = Options::default();

@@ -10,7 +10,7 @@ use super::timeline::Entry;
 use crate::render::dollars;
 use crate::render::terminal::Terminal;
 
-/// A scale-up, and how long its pods were pending, shortest first.
+/// A scale-up: how long each of its pods was pending, shortest first.
 #[derive(Debug, Clone)]
 pub(super) struct ScaleOut {
     pub(super) from: u32,
@@ -110,7 +110,7 @@ pub(super) fn write_json(entries: &[Entry], summary: &Summary, out: &mut dyn Wri
     Ok(out.flush()?)
 }
 
-/// The smallest value that at least `share` of the sorted values do not exceed.
+/// A quantile: the smallest of the sorted values such that at least `share` of the values do not exceed it.
 fn at_share(sorted: &[Duration], share: f64) -> Duration {
     let rank = (sorted.len() as f64 * share).ceil() as usize;
     sorted.get(rank.saturating_sub(1)).copied().unwrap_or_default()

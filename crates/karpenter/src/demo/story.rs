@@ -63,7 +63,8 @@ async fn scale_out(world: &mut World, from: u32, to: u32) -> Result<ScaleOut> {
     Ok(ScaleOut { from, to, took, waited: world.take_waited() })
 }
 
-/// The provider reclaims the spot node with the most pods without notice.
+/// The simulated provider reclaims the spot node with the most pods without notice. Returns how long it takes until all
+/// pods run again.
 async fn interrupt(world: &mut World) -> Result<Duration> {
     let nodes = fleet::nodes(world.context());
     let pods_on = |name: &str| {

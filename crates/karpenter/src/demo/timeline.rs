@@ -1,4 +1,4 @@
-//! The output of the scenario. Table lines are printed immediately; JSON and YAML are printed at the end.
+//! The output of the scenario. Lines of the table are printed immediately; JSON and YAML are printed at the end.
 
 use std::io::{self, Write};
 use std::time::Duration;
@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::render::terminal::Terminal;
 
-/// The actor of a step.
+/// Who caused a step of the output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Actor {

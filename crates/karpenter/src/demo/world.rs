@@ -29,7 +29,7 @@ use crate::up::{SharedClock, install};
 const EPOCH: &str = "2026-01-01T09:00:00Z";
 /// How often the scenario checks the cluster.
 const LOOK: Duration = Duration::from_millis(500);
-/// The maximum simulated duration of a step.
+/// The maximum simulated duration of a step, after which the scenario fails.
 const PATIENCE: Duration = Duration::from_secs(1800);
 
 pub(super) struct World {
@@ -41,7 +41,7 @@ pub(super) struct World {
     operator: Operator,
     chronicle: Chronicle,
     timeline: Timeline,
-    /// How long pods were pending; only those that were bound since the last call.
+    /// How long pods were pending, for the pods that were bound since the last call of [`World::take_waited`].
     waited: Vec<Duration>,
     nodes_launched: usize,
 }
@@ -119,7 +119,7 @@ impl World {
         Ok(())
     }
 
-    /// Advances the clock, and prints changes.
+    /// Advances the clock by `duration`, and prints what changed in the cluster.
     pub(super) async fn pass(&mut self, duration: Duration) -> Result<()> {
         let end = self.elapsed() + duration;
         while self.elapsed() < end {
@@ -128,7 +128,8 @@ impl World {
         Ok(())
     }
 
-    /// Advances the clock until the condition holds, and prints changes; returns how long it took.
+    /// Advances the clock until the condition holds, and prints what changed in the cluster. Returns how much simulated
+    /// time passed.
     pub(super) async fn until(&mut self, what: &str, holds: impl Fn(&Self) -> bool) -> Result<Duration> {
         let begin = self.elapsed();
         loop {
@@ -167,7 +168,7 @@ impl World {
     }
 }
 
-/// One line per change.
+/// The actor and the text of one change, for `--verbose`, which prints a line for every change.
 fn in_full(change: &ClusterChange) -> (Actor, String) {
     match change {
         ClusterChange::ClaimCreated { claim } => (Actor::Karpenter, format!("creates nodeclaim {claim}")),
@@ -187,7 +188,7 @@ fn in_full(change: &ClusterChange) -> (Actor, String) {
     }
 }
 
-/// One line per kind of change, in order of first occurrence.
+/// The lines without `--verbose`: one for each kind of change, in the order of the first change of that kind.
 fn in_short(changes: &[ClusterChange], running: usize) -> Vec<(Actor, String)> {
     let mut kinds: Vec<(Actor, &str, Vec<&ClusterChange>)> = Vec::new();
     for change in changes {
@@ -226,7 +227,7 @@ fn in_short(changes: &[ClusterChange], running: usize) -> Vec<(Actor, String)> {
         .collect()
 }
 
-/// The launched instances as text; equal ones are counted.
+/// The launched instances as text, with the number of equal ones.
 fn launched_types(launches: &[&ClusterChange]) -> String {
     let mut machines: BTreeMap<(&str, &str), (usize, f64)> = BTreeMap::new();
     for launch in launches {

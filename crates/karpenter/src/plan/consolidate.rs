@@ -1,8 +1,8 @@
 //! `karpenter plan --consolidate`: reads a dump of a cluster, and prints the commands that disruption would execute and
 //! the reason for every node that is not disrupted.
 //!
-//! One round is one evaluation of the controller. Further rounds start from the cluster after the commands so far; all
-//! rounds count as if they were within the same hour.
+//! One round is one evaluation of the controller. The next round starts from the cluster after all commands so far. For
+//! limits per hour, all rounds count as the same hour.
 
 pub(crate) mod launched;
 pub(crate) mod report;
@@ -113,7 +113,7 @@ pub(crate) fn run(
     Ok(Outcome::Done)
 }
 
-/// Warns that the price of some nodes is unknown and not part of sums.
+/// Warns that the price of some nodes is unknown and therefore not part of the sums.
 fn unpriced_note(cluster: &Cluster) -> Option<String> {
     let names = unpriced_nodes(cluster);
     let shown = names.iter().take(NAMES_SHOWN_MAX).copied().collect::<Vec<_>>().join(", ");
@@ -155,14 +155,15 @@ fn settings(arguments: &PlanArguments) -> Settings {
 fn explain_staying_nodes(cluster: &Cluster, settings: &Settings, evaluation: &mut Evaluation) {
     let is_something_else_done = !evaluation.commands.is_empty() || !evaluation.dry_run_commands.is_empty();
     for node_verdict in &mut evaluation.verdicts {
-        // Verdicts of repair and drift are kept.
+        // Verdicts of repair and drift are not replaced.
         let is_about_savings = node_verdict.method.is_none_or(|method| method.is_for_savings());
         if !is_about_savings || !matches!(node_verdict.verdict, Verdict::Fine | Verdict::NotNow) {
             continue;
         }
         match explain_node(cluster, settings, node_verdict.state_node) {
             Err(why) => node_verdict.verdict = why,
-            // The node could be consolidated alone, but not in addition to the commands that were found.
+            // The node could be consolidated if it were the only one, but not in addition to the commands that were
+            // found.
             Ok(_) if is_something_else_done => node_verdict.verdict = Verdict::NotNow,
             Ok(_) => {}
         }

@@ -13,7 +13,7 @@ use karpenter_model::problem::{Mode, Problem};
 use karpenter_scheduling::validate::Violation;
 use karpenter_scheduling::validated::{Planner, PlannerPanic, ValidatedPlan, plan_validated};
 
-/// How many omitted pods are named.
+/// The maximum number of omitted pods that a message names.
 const NAMED_MAX: usize = 20;
 
 /// The plan, and the duration of planning and validation over all attempts.
@@ -25,7 +25,7 @@ pub(crate) struct Decision {
 }
 
 impl Decision {
-    /// Whether compat mode has a fault too: a pod is omitted, or a statement of the plan is wrong.
+    /// Whether compat mode has a fault as well: a pod is omitted, or a statement of the plan is wrong.
     pub(crate) fn is_faulty(&self) -> bool {
         !self.planned.is_whole() || self.planned.faults.iter().any(|fault| fault.mode == Mode::Compat)
     }
@@ -137,7 +137,7 @@ spec:
         problem
     }
 
-    /// The real planner, which in some modes loses its first node or panics.
+    /// The real planner with simulated faults: in some modes it loses its first node or panics.
     struct Faulty {
         modes: &'static [Mode],
         panics: bool,

@@ -11,7 +11,8 @@ const EXTENSIONS: [&str; 3] = ["yaml", "yml", "json"];
 
 #[derive(Debug, Default)]
 pub(crate) struct Inputs {
-    /// Name and text of every source, in the order given; files of a directory in the order of their paths.
+    /// Name and text of every source, in the order of the arguments. The files of a directory are in the order of their
+    /// paths.
     pub(crate) texts: Vec<(String, String)>,
     /// Files of a directory that could not be read.
     pub(crate) errors: Vec<String>,
@@ -62,7 +63,8 @@ fn read_directory(directory: &Path, inputs: &mut Inputs) -> Result<()> {
     Ok(())
 }
 
-/// All manifests below a directory. Links are followed, no directory is entered twice, and hidden ones are skipped.
+/// All manifests below a directory. Symbolic links are followed, no directory is entered twice, and hidden files and
+/// directories are skipped.
 fn collect(directory: &Path, seen: &mut BTreeSet<PathBuf>, files: &mut BTreeSet<PathBuf>) -> io::Result<()> {
     if !seen.insert(fs::canonicalize(directory)?) {
         return Ok(());

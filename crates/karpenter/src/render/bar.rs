@@ -5,7 +5,7 @@ use anstyle::AnsiColor;
 use super::columns::Cell;
 use super::terminal::Terminal;
 
-/// Draws a fraction; `cells` of 0 leaves only the percentage.
+/// Draws a fraction. If `cells` is 0, only the percentage is printed.
 pub(crate) fn cell(fraction: Option<f64>, cells: usize, terminal: &Terminal) -> Cell {
     let Some(fraction) = fraction else { return Cell::plain("-") };
     let percent = format!("{:>3.0}%", fraction * 100.0);

@@ -17,7 +17,7 @@ pub(crate) enum Align {
 pub(crate) struct Column {
     pub(crate) header: String,
     pub(crate) align: Align,
-    /// The rank of the column: 0 is never omitted; of the others, the highest rank is omitted first.
+    /// 0: the column is never omitted. Of the other columns, the one with the highest rank is omitted first.
     pub(crate) rank: u8,
 }
 
@@ -72,7 +72,7 @@ impl Columns {
             .collect()
     }
 
-    /// The width of the table without the columns above the rank.
+    /// The width of the table with only the columns whose rank is at most `rank`.
     pub(crate) fn width_up_to(&self, rank: u8) -> usize {
         let widths = self.widths();
         let shown = widths.iter().zip(&self.columns).filter(|(_, column)| column.rank <= rank);

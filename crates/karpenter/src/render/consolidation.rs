@@ -92,7 +92,7 @@ fn write_summary(report: &Report, terminal: &Terminal, out: &mut dyn Write) -> i
     writeln!(out, "as of        {}", report.now)
 }
 
-/// The saving of commands on dry run, which are not applied in the simulation.
+/// Writes the saving of the commands of the consolidation dry run, which the simulation does not apply.
 fn write_rehearsed(report: &Report, out: &mut dyn Write) -> io::Result<()> {
     let rehearsed: Vec<&CommandReport> = report.commands.iter().filter(|command| command.dry_run).collect();
     if rehearsed.is_empty() {

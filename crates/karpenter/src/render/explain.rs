@@ -1,8 +1,8 @@
 //! Prints the output of `--explain`: for each group of pods where it was planned, and why other NodePools were not
 //! used.
 //!
-//! The planner does not record rejected options, so the reasons are derived here from the NodePool's taints, labels
-//! and largest instance types. They ignore the other pods of the plan.
+//! The planner does not record rejected options, so this module derives the reasons from each NodePool's taints, labels
+//! and largest instance types. It does not take the other pods of the plan into account.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -20,7 +20,7 @@ use super::view::{View, counted, group_label, resources_text};
 
 #[derive(Default)]
 struct Placed {
-    /// The number of (nodes, pods) by (NodePool, "type in zone, capacity type at price").
+    /// The number of (nodes, pods) for each pair of a NodePool and a text "type in zone, capacity type at price".
     new: BTreeMap<(usize, String), (u64, u64)>,
     existing: BTreeMap<usize, u64>,
     left: u64,
@@ -107,7 +107,7 @@ fn write_group(
     let dim = terminal.dim();
     let used = |pool: usize| placed.new.keys().any(|(used, _)| *used == pool);
     for (index, pool) in view.problem.pools.iter().enumerate().filter(|(index, _)| !used(*index)) {
-        // For unschedulable pods the planner's reasons are printed above.
+        // If none of the pods was planned, the planner's reasons are printed above.
         if placed.left == u64::from(group.count()) {
             break;
         }

@@ -1,5 +1,5 @@
-//! JSON and YAML of a plan; docs/plan-output.md describes the format. Values are serialised directly from the view,
-//! one pod name at a time, so that no copy of the output is held.
+//! JSON and YAML of a plan; docs/plan-output.md describes the format. Values are serialised directly from the view, one
+//! pod name at a time, so that the whole output is never in memory.
 
 use std::io::{self, Write};
 
@@ -29,7 +29,8 @@ pub(crate) fn write_value_json(value: &impl Serialize, mut out: &mut dyn Write) 
 pub(crate) fn write_value_yaml(value: &impl Serialize, out: &mut dyn Write) -> Result<()> {
     let mut recorder = ErrorRecorder { inner: out, error: None };
     let written = serde_saphyr::to_io_writer(&mut recorder, value);
-    // The serialiser's error does not keep its cause, but a closed pipe must be recognised.
+    // The serialiser's error does not contain its cause, but a closed pipe must be recognised, so the recorded I/O
+    // error is used.
     if let Some(kind) = recorder.error {
         return Err(io::Error::from(kind).into());
     }

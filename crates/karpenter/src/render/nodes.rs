@@ -12,9 +12,9 @@ use super::columns::{Align, Cell, Column, Columns};
 use super::terminal::Terminal;
 use super::view::{NodeView, View, count, counted, group_label, grouped_digits};
 
-/// With more rows than this, nodes that differ only in utilisation share a row.
+/// If the table would have more rows than this, nodes that differ only in utilisation share a row.
 const EXACT_ROWS_MAX: usize = 24;
-/// Layouts from wide to narrow: cells per bar, and the rank of the least important column that must fit.
+/// Layouts from wide to narrow: the number of cells per bar, and the highest rank of the columns that must fit.
 const LAYOUTS: [(usize, u8); 5] = [(10, RANK_MAX), (5, RANK_MAX), (5, 3), (5, 1), (0, 0)];
 const RANK_MAX: u8 = 5;
 

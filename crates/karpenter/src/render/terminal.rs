@@ -6,7 +6,7 @@ use anstyle::{AnsiColor, Style};
 
 use crate::diagnostics::no_colour;
 
-/// Narrower terminals get the narrow layout and wrap lines.
+/// A terminal narrower than this gets the narrow layout, and long lines are wrapped.
 const WIDTH_MIN: usize = 40;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,7 +48,7 @@ impl Terminal {
         if self.colour { Style::new().fg_color(Some(colour.into())) } else { Style::new() }
     }
 
-    /// The sign "×" if the output supports it, otherwise "x".
+    /// The multiplication sign "×" if the output supports it, otherwise the letter "x".
     pub(crate) fn times(&self) -> &'static str {
         if self.unicode { "×" } else { "x" }
     }

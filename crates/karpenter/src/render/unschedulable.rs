@@ -65,7 +65,8 @@ fn blocks_of<'a>(view: &View<'a>) -> Vec<Block<'a>> {
 
 fn write_reasons(reasons: &[Refusal], terminal: &Terminal, out: &mut dyn Write) -> io::Result<()> {
     let mut ordered: Vec<&Refusal> = reasons.iter().collect();
-    // A stable sort keeps the planner's order. Reasons of existing nodes can rarely be changed, so they are last.
+    // The sort is stable, so the planner's order is kept otherwise. Reasons of existing nodes come last, because users
+    // can rarely change them.
     ordered.sort_by_key(|refusal| {
         (matches!(refusal.scope, Scope::ExistingNodes { .. }), distance(&refusal.reason))
     });

@@ -1,4 +1,4 @@
-//! A plan with its problem, and the lookups that all formats need. It holds references only.
+//! A plan with its problem, and the lookups that all formats need. The view holds references only.
 
 use std::time::Duration;
 
@@ -75,7 +75,7 @@ impl<'a> View<'a> {
         self.nodes().map(|node| node.instance_price()).sum()
     }
 
-    /// Whether some planned node costs more than its instance.
+    /// Whether the price of some planned node includes more than its instance, such as volumes.
     pub(crate) fn has_attachments(&self) -> bool {
         self.nodes().any(|node| node.instance_price() != node.node.price_per_hour)
     }
@@ -164,7 +164,8 @@ impl<'a> NodeView<'a> {
         count(&self.node.pods)
     }
 
-    /// Requests as a share of the allocatable amount of the cheapest option; `None` if it does not have the resource.
+    /// The requests on the node as a share of the allocatable amount of its cheapest option. `None` if that option does
+    /// not have the resource.
     pub(crate) fn utilisation(&self, resource: &str, allocatable: &ResourceList) -> Option<f64> {
         let available = allocatable.get(resource);
         (available > 0).then(|| self.node.requests.get(resource) as f64 / available as f64)
@@ -175,7 +176,7 @@ pub(crate) fn count(runs: &[PodRun]) -> u64 {
     runs.iter().map(|run| u64::from(run.count)).sum()
 }
 
-/// The name of the group: that of its workload, or of its only pod.
+/// The name that is printed for the group: that of its workload, or of its only pod.
 pub(crate) fn group_label(group: &PodGroup) -> String {
     let namespace = &group.spec.namespace;
     let prefix = if namespace.is_empty() || &**namespace == "default" {

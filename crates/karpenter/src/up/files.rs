@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-/// Writes a temporary file and renames it.
+/// Writes a temporary file and renames it, so that readers never see an incomplete file.
 pub(super) fn write_private(file: &Path, text: &str) -> Result<()> {
     if let Some(parent) = file.parent().filter(|parent| !parent.as_os_str().is_empty()) {
         fs::create_dir_all(parent).with_context(|| format!("cannot create {}", parent.display()))?;

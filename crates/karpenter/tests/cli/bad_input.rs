@@ -1,5 +1,5 @@
-//! Tests of the binary with invalid input: each error is one line with file, document, object, field and valid
-//! values; the rest is planned, `--strict` fails, and the exit codes differ.
+//! Tests of the binary with invalid input: each error is one line with file, document, object, field and valid values.
+//! Valid objects are still planned, but `--strict` fails instead. The exit code distinguishes these results.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -44,7 +44,7 @@ fn policy_documents_contain_account_region_and_partition() {
     assert!(named.contains(":role/team/nodes") && named.contains(":role/batch"));
     assert!(named.contains("arn:aws:sqs:us-west-2:111122223333:news"));
     assert!(with(&["--ssm-parameter", "/images/nodes"]).contains(":111122223333:parameter/images/nodes"));
-    // The partition is derived from the region.
+    // Without `--partition`, the partition is derived from the region.
     let of_region = |region: &str| {
         parsed(&["shop", "-o", "json", "--account", "111122223333", "--region", region]).to_string()
     };
@@ -121,8 +121,8 @@ fn roles_are_created_only_on_request() {
     );
 }
 
-/// A program `aws` that records created resources in files, and fails like the real one for missing and existing
-/// resources.
+/// A substitute for the program `aws`. It records created resources in files, and fails like the real program for
+/// missing and for existing resources.
 const AWS: &str = r#"#!/bin/sh
 echo "$1 $2" >> "$STATE/calls"
 value() { want=$1; shift; while [ $# -gt 0 ]; do [ "$1" = "$want" ] && echo "$2" | tr '/:' '__' && return; shift; done; }

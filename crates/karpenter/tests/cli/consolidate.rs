@@ -195,7 +195,7 @@ fn unknown_price_is_not_zero() {
 
 #[test]
 fn postponed_drifted_node_has_no_price_reason() {
-    // The empty node is deleted first.
+    // The first command deletes the empty node.
     let dump = vec![
         general(json!({})),
         node("empty", "general", KIND, &[], 0),
@@ -249,7 +249,7 @@ fn dry_run_reports_possible_saving() {
 
 #[test]
 fn replacements_have_unique_stable_names() {
-    // The budget allows one node at a time.
+    // The budget allows to disrupt one node at a time.
     let budget = json!({"disruption": {"consolidateAfter": "0s", "budgets": [{"nodes": "1"}]}});
     let pool = vec![pool("general", json!({}), budget)];
     let nodes = ["a", "b", "c"].map(|name| node(name, "general", KIND, &["Drifted"], 14));

@@ -20,7 +20,7 @@ use kube::runtime::wait::{await_condition, conditions};
 use kube::{Client, Config, ResourceExt};
 use serde_json::{Value, json};
 
-/// The maximum duration of a step; so long that only a hang times out.
+/// The maximum duration of a step. It is so long that only a process that hangs exceeds it.
 const PATIENCE: Duration = Duration::from_secs(90);
 
 /// A process that is killed at the end of its test.
@@ -49,7 +49,7 @@ impl Running {
         Self { process, out }
     }
 
-    /// Reads lines until one contains the text.
+    /// Reads lines of the process's output until one contains the text.
     fn line_with(&mut self, part: &str) -> String {
         let mut said = String::new();
         loop {
@@ -205,7 +205,8 @@ async fn standby_replica_takes_over_the_lease() {
     let now_held = holder(leases.get("karpenter-leader-election").await.expect("there"));
     assert!(now_held != held && now_held.starts_with("karpenter-0_"), "{now_held}");
 
-    // The second replica continues the work of the first: a deleted NodeClaim is drained and its node deleted.
+    // The second replica, now the leader, continues the work of the first one: a deleted NodeClaim is drained and its
+    // node deleted.
     let deployments: Api<Deployment> = Api::default_namespaced(client.clone());
     deployments.delete("inflate", &DeleteParams::background()).await.expect("deleted");
     let (claims, nodes): (Api<NodeClaim>, Api<Node>) = (Api::all(client.clone()), Api::all(client.clone()));

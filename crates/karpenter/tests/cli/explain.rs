@@ -129,7 +129,7 @@ fn pod_with_a_reason_that_no_patch_removes() {
     check(&["pod", "web-0"], "pod-affinity");
 }
 
-/// One document of each type as JSON.
+/// Checks the JSON of one document of each type.
 #[test]
 fn documents_are_printed_as_json() {
     for (arguments, example) in [

@@ -1,5 +1,5 @@
 //! Runs the fuzz targets on the stable compiler with a fixed number of seeded mutations of the examples. `cargo fuzz`
-//! (see CONTRIBUTING.md) searches longer.
+//! (see CONTRIBUTING.md) tries more inputs.
 
 #[path = "../../../../fuzz/bodies.rs"]
 mod bodies;
@@ -27,7 +27,8 @@ fn seeds() -> Vec<String> {
     paths.sort();
     assert!(paths.len() > 4, "{paths:?}");
     let text = |path| fs::read_to_string(path).expect("UTF-8");
-    // The fuzzed catalog has no AWS labels; NodePools that require them would have no instance types.
+    // The catalog of the fuzz target has no AWS labels, so NodePools that require AWS labels would have no instance
+    // types.
     let without_aws = |text: String| {
         let kept = text.lines().filter(|line| !line.contains("karpenter.k8s.aws/instance"));
         kept.flat_map(|line| [line, "\n"]).collect::<String>()
@@ -35,7 +36,7 @@ fn seeds() -> Vec<String> {
     paths.iter().map(text).map(without_aws).collect()
 }
 
-/// Runs a target on mutations, and reports the first input that panics.
+/// Runs a target on mutated inputs, and reports the first input for which it panics.
 fn drive(target: &str, inputs: u64, body: fn(&[u8]), mut input: impl FnMut(u64) -> Vec<u8>) {
     for number in 0..inputs {
         let bytes = input(number);

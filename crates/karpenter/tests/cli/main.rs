@@ -1,4 +1,4 @@
-//! All integration tests of this crate, in one binary: linking is a large part of the time of a test run.
+//! All integration tests of this crate. They are one binary, because linking is a large part of the time of a test run.
 
 mod bad_input;
 mod bootstrap;

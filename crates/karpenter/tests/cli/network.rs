@@ -42,7 +42,7 @@ impl Drop for Folder {
     }
 }
 
-/// Runs the binary to its end with exactly these variables.
+/// Runs the binary to its end. It gets exactly these environment variables.
 async fn run(arguments: &[&str], variables: &[(&str, &str)]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_karpenter"));
     command.args(arguments).env_clear().envs(variables.iter().copied());
@@ -82,13 +82,14 @@ async fn kubernetes_client_uses_proxy_of_environment() {
         assert_eq!(connection.authorization.as_deref(), Some("Basic dXNlcjpzZWNyZXQ="));
     }
 
-    // The variable in lower case is used too; NO_PROXY applies to the API server, not to the proxy.
+    // The variable in lower case has an effect as well. NO_PROXY is compared with the API server's address, not with
+    // the proxy's.
     let output = run(&arguments, &[("https_proxy", &address), ("NO_PROXY", "127.0.0.1,.other")]).await;
     assert!(!proxy.take().is_empty(), "{}", said(&output));
     let output = run(&arguments, &[("HTTPS_PROXY", &address), ("NO_PROXY", ".internal")]).await;
     assert!(proxy.take().is_empty(), "{}", said(&output));
 
-    // The proxy of the kubeconfig has priority.
+    // A proxy in the kubeconfig has priority over the environment.
     let own = kubeconfig.replace("server:", &format!("proxy-url: http://{}\n    server:", proxy.address()));
     let file = folder.write("own", &own);
     let variables = [("HTTPS_PROXY", "http://127.0.0.1:1"), ("NO_PROXY", ".internal")];
@@ -107,7 +108,7 @@ mod aws {
     use super::aws_hosts::{AwsHosts, Request};
     use super::*;
 
-    /// Everything that `karpenter controller --provider aws` needs until EC2 rejects its first call, after which it
+    /// Everything that `karpenter controller --provider aws` needs until EC2 rejects its first call, whereupon it
     /// exits.
     struct Surroundings {
         folder: Folder,
@@ -191,7 +192,8 @@ mod aws {
         assert!(asked.is_empty() && said.contains("AWS_CA_BUNDLE"), "{said}");
         assert!(surroundings.proxy.take().is_empty());
 
-        // This variable replaces, as in Go, the system's CA certificates, for Kubernetes too.
+        // The certificates of this variable replace the system's CA certificates, as in Go, and for connections to
+        // Kubernetes as well.
         let ca = surroundings.file("ca.pem");
         let (asked, said) =
             surroundings.run(&[KEYS[0], KEYS[1], ("AWS_CA_BUNDLE", ""), ("SSL_CERT_FILE", &ca)]).await;
@@ -224,7 +226,7 @@ mod aws {
             "process.json",
             r#"{"Version": 1, "AccessKeyId": "AKIDPROCESS", "SecretAccessKey": "secret"}"#,
         );
-        // The file name is the SHA-1 of the start URL, or of the session's name.
+        // The name of the cached token file is the SHA-1 of the start URL, or of the session's name.
         let cached = r#"{"accessToken": "sso-token", "expiresAt": "2100-01-01T00:00:00Z", "region": "us-east-1",
             "startUrl": "https://example.awsapps.com/start"}"#;
         folder.write(".aws/sso/cache/d033e22ae348aeb5660fc2140aec35850c4da997.json", cached);
@@ -268,7 +270,7 @@ mod aws {
             assert!(signed.contains(&format!("Credential={key}/")), "{key}: {signed}");
         }
 
-        // If there is no session, no request is made, and the error names SSO.
+        // Without a cached SSO session no request is made, and the error message names SSO.
         std::fs::remove_dir_all(folder.0.join(".aws/sso/cache")).expect("a cache");
         let (asked, said) = surroundings.run(&[("AWS_CONFIG_FILE", config), ("AWS_PROFILE", "sso")]).await;
         assert!(asked.is_empty() && said.to_lowercase().contains("sso"), "{said}");

@@ -69,7 +69,7 @@ fn node_count(plan: &Value) -> usize {
     plan["nodes"].as_array().expect("a list").len()
 }
 
-/// The part of the price that is not for instances.
+/// The part of the price that is not for instances but for volumes and addresses.
 fn attached(plan: &Value) -> f64 {
     number(&plan["cost"]["hourly"]) - number(&plan["cost"]["instanceHourly"])
 }

@@ -54,7 +54,7 @@ fn nodes(plan: &Value) -> &[Value] {
     plan["nodes"].as_array().expect("a list")
 }
 
-/// The nodes of the pods of a workload.
+/// The nodes on which the pods of a workload were planned.
 fn placed<'a>(plan: &'a Value, workload: &str) -> BTreeMap<String, &'a Value> {
     let prefix = format!("default/{workload}-");
     let pods = |node: &'a Value| {
@@ -405,7 +405,7 @@ fn simulated_consolidation_is_consistent_in_both_modes() {
         let moved: usize =
             commands.iter().map(|command| command["moves"].as_array().expect("a list").len()).sum();
         assert_eq!(report["stats"]["podsMoved"], moved, "{mode}");
-        // The first round deletes only the empty node, within the budgets.
+        // In the first round, only the empty node is deleted, as far as the budgets allow.
         assert_eq!(commands[0]["reason"], "Empty", "{mode}");
         assert_eq!(commands[0]["candidates"][0]["node"], "node-f", "{mode}");
         let stays = |node: &str| {

@@ -15,7 +15,7 @@ use kube::runtime::wait::await_condition;
 use kube::{Client, Config, ResourceExt};
 use serde_json::json;
 
-/// The maximum duration of a step; so long that only a hang times out.
+/// The maximum duration of a step. It is so long that only a process that hangs exceeds it.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A running `karpenter up` that is killed at the end of its test.

@@ -1,5 +1,5 @@
-//! Separates prose from code in Rust and Markdown. The result is the same text with the same lines, in which code is
-//! replaced by a character that is neither a word nor a space, so that no phrase spans it.
+//! Separates prose from code in Rust and Markdown. The result is the text with the same lines, in which every character
+//! of code is replaced by one that is neither part of a word nor a space, so that no phrase extends over code.
 
 use crate::rust_text::{Kind, texts};
 
@@ -15,7 +15,7 @@ pub(super) struct Word<'text> {
     pub(super) continues: bool,
 }
 
-/// Comments and string literals that have a space; a literal without a space is a name, not a sentence.
+/// Keeps comments, and string literals that contain a space; a literal without a space is a name, not a sentence.
 pub(super) fn of_rust(source: &str) -> String {
     let bytes = source.as_bytes();
     let blank = |byte: u8| if byte.is_ascii_whitespace() { byte } else { CODE };
@@ -97,7 +97,7 @@ fn mask_code_spans(text: &mut [u8]) {
     }
 }
 
-/// How often the byte is repeated.
+/// How often the byte at this position is repeated.
 fn run(text: &[u8], at: usize) -> usize {
     text[at..].iter().take_while(|byte| **byte == text[at]).count()
 }
@@ -165,7 +165,8 @@ pub(super) fn words(text: &str) -> Vec<Word<'_>> {
     found
 }
 
-/// Whether a word with this text around it is a part of a name, a path, a call or a placeholder, or quoted alone.
+/// Whether a word between these texts is a part of a name, a path, a call or a placeholder, or is the only word in
+/// quotes.
 fn is_code(before: &str, after: &str) -> bool {
     let is_quoted = before.ends_with('"') && after.starts_with('"');
     let is_name_continued =

@@ -25,9 +25,9 @@ pub(super) type Pods = BTreeMap<String, Vec<Arc<Pod>>>;
 
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Plan {
-    /// Names of nodes.
+    /// Names of the nodes that need a pod.
     pub(super) create: Vec<String>,
-    /// Names of pods.
+    /// Names of the pods to delete.
     pub(super) delete: Vec<String>,
 }
 
@@ -122,7 +122,8 @@ pub(super) fn target_node(pod: &Pod) -> Option<String> {
         .and_then(|rule| rule.values.as_ref()?.first().cloned())
 }
 
-/// The sort key for several pods on a node, of which the first is kept: bound before unbound, then the oldest.
+/// The sort key of the DaemonSet's pods on one node, of which only the first is kept: bound before unbound, then the
+/// oldest.
 pub(super) fn keep_order(pod: &Pod) -> (bool, Option<Timestamp>, &str) {
     let created = pod.metadata.creation_timestamp.as_ref().map(|time| time.0);
     (pods::node_name(pod).is_none(), created, name_of(pod))
@@ -225,7 +226,7 @@ impl Bounds {
     }
 }
 
-/// Replaces pods of older revisions, within the bounds.
+/// Replaces pods of older revisions, as far as the maximum numbers of unavailable and extra pods allow.
 fn roll(
     set: &DaemonSet,
     nodes: &[Arc<Node>],

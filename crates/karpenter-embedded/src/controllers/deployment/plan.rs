@@ -36,11 +36,11 @@ impl fmt::Display for Scaled {
 #[derive(Debug)]
 pub(super) struct Plan {
     pub(super) create: Option<ReplicaSet>,
-    /// ReplicaSets with new annotations, replicas or minReadySeconds.
+    /// Existing ReplicaSets whose annotations, replicas or minReadySeconds change.
     pub(super) changes: Vec<ReplicaSet>,
     pub(super) scaled: Vec<Scaled>,
     pub(super) delete: Vec<String>,
-    /// The Deployment's revision, if its annotation differs.
+    /// The revision to write to the Deployment's annotation; `None` if the annotation has this revision already.
     pub(super) revision: Option<String>,
     pub(super) status: DeploymentStatus,
     pub(super) again: Option<Duration>,
@@ -190,7 +190,8 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// The size that the newest ReplicaSet may have now.
+    /// The largest number of replicas that the newest ReplicaSet may have in this pass, given the pods of the other
+    /// ReplicaSets and maxSurge.
     fn newest_size_allowed(&self) -> i32 {
         let current = self.newest.as_ref().map(size).unwrap_or(0);
         if is_recreate(self.deployment) || current > self.wanted() {
@@ -256,8 +257,8 @@ impl<'a> Draft<'a> {
         any
     }
 
-    /// Applies a change of `spec.replicas` without rolling: a single active ReplicaSet gets the whole change, several
-    /// share it in proportion to their size.
+    /// Applies a change of `spec.replicas` without rolling: if one ReplicaSet is active, it gets the whole change; if
+    /// several are active, each gets a share in proportion to its size.
     fn scale(&mut self) {
         let wanted = self.wanted();
         let active: Vec<usize> = (0..self.old.len()).filter(|at| size(&self.old[*at]) > 0).collect();
@@ -403,7 +404,7 @@ fn is_saturated(set: &ReplicaSet, wanted: i32) -> bool {
     size(set) == wanted && desired == Some(wanted) && available(set) == wanted
 }
 
-/// How many pods a ReplicaSet gains or loses of `to_add`, in proportion to its size.
+/// How many of the `to_add` pods (negative if pods are removed) one ReplicaSet gets, in proportion to its size.
 fn share(set: &ReplicaSet, wanted: i32, surge: i32, status_replicas: i32, to_add: i32, added: i32) -> i32 {
     if size(set) == 0 || to_add == 0 || to_add == added {
         return 0;

@@ -48,7 +48,8 @@ fn remove(status: &mut DeploymentStatus, kind: &str) {
     }
 }
 
-/// Sets a condition unless status and reason are unchanged; a new reason alone keeps the transition time.
+/// Sets a condition unless its status and reason are unchanged. If only the reason changes, the transition time is
+/// kept.
 pub(super) fn set_condition(status: &mut DeploymentStatus, mut new: DeploymentCondition) {
     if let Some(old) = find(status, &new.type_) {
         if old.status == new.status && old.reason == new.reason {
@@ -85,7 +86,7 @@ pub(super) fn note_pause(status: &mut DeploymentStatus, spec: &DeploymentSpec, p
     }
 }
 
-/// Counts and availability.
+/// The status with the counts of pods and the condition Available, but without the progress of a rollout.
 pub(super) fn calculate<'a>(
     deployment: &Deployment,
     base: &DeploymentStatus,
@@ -136,7 +137,7 @@ pub(super) fn calculate<'a>(
     status
 }
 
-/// The status during a rollout: also whether it progresses, is complete, or timed out.
+/// The status during a rollout, including the condition Progressing: the rollout progresses, is complete, or timed out.
 pub(super) fn rollout<'a>(
     deployment: &Deployment,
     mut base: DeploymentStatus,

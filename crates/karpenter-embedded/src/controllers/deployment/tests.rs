@@ -20,7 +20,7 @@ fn deployment(patch: Value) -> Deployment {
     from(object)
 }
 
-/// A set of the deployment with an image; its pods exist and `available` of them are available.
+/// A ReplicaSet of the Deployment with this image. All its pods exist, and `available` of them are available.
 fn set(image: &str, revision: i64, replicas: i32, available: i32) -> Arc<ReplicaSet> {
     Arc::new(from(json!({
         "metadata": {
@@ -82,7 +82,7 @@ fn new_template_surges_and_then_scales_old_set_down() {
     assert_eq!(first.create.as_ref().map(size), Some(1));
     assert_eq!(sizes(&first), [named("web-v1", 3)]);
     assert_eq!(first.revision.as_deref(), Some("2"));
-    // Four of five pods are available and three must be, so one old pod may be removed.
+    // Four of the five pods are available and at least three must stay available, so one old pod may be deleted.
     let next = decide(&deployment, &[set("v1", 1, 3, 3), set("v2", 2, 2, 1)]);
     assert_eq!(sizes(&next), [named("web-v1", 2)]);
 }
@@ -91,8 +91,8 @@ fn new_template_surges_and_then_scales_old_set_down() {
 fn unavailable_old_pods_are_removed_first() {
     let deployment = deployment(json!({}));
     let plan = decide(&deployment, &[set("v0", 1, 2, 2), set("v1", 2, 2, 0), set("v2", 3, 1, 1)]);
-    // Five pods exist and at least three must be available, so both unavailable pods of the younger ReplicaSet may be
-    // removed.
+    // Five pods exist and at least three must stay available, so both unavailable pods of the younger ReplicaSet may be
+    // deleted.
     assert_eq!(sizes(&plan), [named("web-v1", 0)]);
 }
 
@@ -198,7 +198,8 @@ fn max_surge_rounds_up_and_max_unavailable_rounds_down() {
 
 #[test]
 fn rollout_converges_within_surge_and_availability_limits() {
-    // ReplicaSets follow their spec; every new pod is available one pass later. The limits hold in every pass.
+    // In this simulation every new pod is available one pass after its creation. maxSurge and maxUnavailable hold in
+    // every pass.
     let mut deployment = deployment(json!({"spec": {"replicas": 10}}));
     let mut sets = vec![set("v1", 1, 10, 10)];
     sets[0] = Arc::new({

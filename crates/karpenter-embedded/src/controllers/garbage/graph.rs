@@ -65,7 +65,7 @@ pub(super) struct Graph {
     items: BTreeMap<String, Item>,
     dependents: BTreeMap<String, BTreeSet<String>>,
     absent: BTreeSet<String>,
-    /// Owners that exist but are not watched, by the object that references them.
+    /// Pairs of an object and one of its owners that is not watched, but exists according to the API server.
     present: BTreeSet<(String, String)>,
 }
 

@@ -249,7 +249,7 @@ impl<'a> Count<'a> {
         self.status.failed.unwrap_or(0) + self.uncounted_failed.len() as i32
     }
 
-    /// Counts recorded pods whose finalizer is removed.
+    /// Adds pods whose uid is recorded in the status and whose finalizer is removed to the counts.
     fn flush(&mut self, owned: &[Arc<Pod>]) {
         let held: BTreeSet<&str> =
             owned.iter().filter(|pod| is_held(pod)).map(|pod| uid_of(&**pod)).collect();

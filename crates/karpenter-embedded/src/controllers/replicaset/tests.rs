@@ -58,7 +58,8 @@ fn colocated_pods_are_deleted_first() {
 #[test]
 fn ages_of_the_same_magnitude_are_equal() {
     let ready = |at: &str| json!({"status": {"conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": at}]}});
-    // The ages are 1 s and 1800 s, and in the second case 1790 s and 1800 s, where the uid decides.
+    // First the pods are 1 s and 1800 s old. Then they are 1790 s and 1800 s old, which counts as the same age, so the
+    // uid decides.
     let pods = [pod("a-old", ready("2026-01-01T11:30:00Z")), pod("b-new", ready("2026-01-01T11:59:59Z"))];
     assert_eq!(order(&pods), ["b-new", "a-old"]);
     let pods = [pod("a-old", ready("2026-01-01T11:30:00Z")), pod("b-new", ready("2026-01-01T11:30:10Z"))];

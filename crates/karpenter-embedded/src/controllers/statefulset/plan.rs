@@ -19,7 +19,7 @@ use crate::controllers::{owners, pods};
 pub(super) enum Step {
     Create {
         ordinal: i32,
-        /// Whether the pod is created from the revision that is being replaced.
+        /// Whether the pod is created from the revision that a rolling update replaces, not from the newest one.
         from_current: bool,
     },
     Delete {

@@ -200,8 +200,8 @@ pub(super) fn volume_binding(claim: &PersistentVolumeClaim, volume: &PersistentV
     if reference.is_some_and(|reference| reference.uid.as_deref() == Some(uid_of(claim))) {
         return None;
     }
-    // The annotation records that this controller chose the volume. When the claim is gone, only such a reference is
-    // removed.
+    // The annotation records that this controller, not the user, wrote the reference to the claim. When the claim is
+    // gone, the controller removes only such a reference.
     let ours = reference.is_none().then(|| json!({BOUND_BY_CONTROLLER: "yes"}));
     Some(json!({
         "metadata": {"annotations": ours},

@@ -58,7 +58,7 @@ fn healthy_node_is_not_patched_between_heartbeats() {
     let quiet = decide(&settled, Some(&lease("2026-01-01T11:59:53.000000Z")), &Options::default(), now());
     assert_eq!((quiet.status.is_some(), quiet.renew), (false, false));
     assert_eq!(quiet.again, Some(Duration::from_secs(3)));
-    // Four minutes after the last heartbeat, the next one is due at five minutes, and the transition time is kept.
+    // Five minutes after the last heartbeat the next one is sent; it keeps the transition time.
     let later = decide(
         &settled,
         Some(&lease("2026-01-01T12:00:55.000000Z")),

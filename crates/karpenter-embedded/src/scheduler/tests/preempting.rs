@@ -54,7 +54,7 @@ fn minimal_victims_of_lower_priority_are_selected() {
          preemption: 0/2 nodes are available: \
          2 Preemption is not helpful for scheduling."
     );
-    // If preemption does not free enough, the message has the reason.
+    // On node a, the deletion of all pods of lower priority would free too little cpu; the message states this reason.
     let mut one = cluster(
         nodes(),
         [

@@ -61,7 +61,7 @@ fn preferred_pod_affinity_is_symmetric() {
     let at_a = || on("a", labelled("web", json!({"app": "web"}), json!({})));
     let busy = || on("b", cpu("busy", "1"));
     assert_bound(&mut cluster(nodes(), [at_a(), busy()]), pod("p", preferred("podAntiAffinity", "web")), "b");
-    // The preferred affinity of the existing pod counts too.
+    // The preferred affinity of an existing pod to the new pod affects the score.
     let host = on("b", pod("host", preferred("podAffinity", "web")));
     assert_bound(&mut cluster(nodes(), [host]), labelled("p", json!({"app": "web"}), json!({})), "b");
 }

@@ -285,7 +285,7 @@ impl<'r> Replay<'r> {
         }
     }
 
-    /// How many pods of the batch kube-scheduler would accept at this point, and what blocks the next one.
+    /// How many pods of this batch would be accepted by kube-scheduler at this point, and what blocks the next pod.
     fn allowance(&self, batch: usize) -> (u32, Option<Blocker>) {
         let site = self.batches[batch].site;
         let class = &self.groups.classes[self.batches[batch].share.class as usize];

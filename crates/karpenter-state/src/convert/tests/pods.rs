@@ -113,8 +113,8 @@ fn ordinary_pods_have_no_refusal() {
         "nodeSelector: {fookarpenter.sh/x: z}".to_owned(),
         expression("{key: karpenter.sh/capacity-type, operator: In, values: [spot, cheap]}"),
         expression("{key: karpenter.sh/nodepool, operator: Exists}"),
-        // Only the first term decides whether the pod opts out of Karpenter; the second term is tried when the first
-        // does not fit.
+        // Only the first term decides whether the pod opts out of Karpenter; the second term is used if the pod cannot
+        // be scheduled with the first.
         required(
             "{matchExpressions: [{key: a, operator: Exists}]}, {matchExpressions: [{key: karpenter.sh/nodepool, operator: DoesNotExist}]}",
         ),

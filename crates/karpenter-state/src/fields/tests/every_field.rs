@@ -29,7 +29,7 @@ fn copied(pod: &Value) -> RawPod {
     serde_json::from_value::<RawPod>(pod.clone()).expect("a pod").keep()
 }
 
-/// What is read of a pod that has this JSON on a server.
+/// The stored form of a pod that an API server has as this JSON.
 fn kept(pod: &Value) -> RawPod {
     let read = from_json(pod);
     assert_eq!(differences(&read, &from_protobuf(&protobuf_of(pod))), NONE, "from JSON and from protobuf");
@@ -96,14 +96,14 @@ proptest! {
             }
         };
         let pod = json_of(sample(pod_type(), &mut fill));
-        // The bytes are those that the embedded API server reads as the same pod.
+        // The protobuf bytes are correct: the embedded API server decodes them to the same pod.
         let read = karpenter_apiserver::protobuf::decode(&protobuf_of(&pod)).expect("decoded");
         prop_assert_eq!(differences(&read, &pod), NONE);
         kept(&pod);
     }
 }
 
-/// Every field of the types of the API, down to those that are not in the table.
+/// Visits every field of the API types, down to the fields that are not in the table.
 struct Walk<'a> {
     /// A pod with every field set.
     full: &'a Value,
@@ -148,7 +148,7 @@ impl Walk<'_> {
         }
     }
 
-    /// The pod is read differently if the value at the path is another one, zero, or absent.
+    /// Checks that the pod is read differently if the value at the path is another one, zero, or absent.
     fn value(&mut self, path: &str, field: &FieldInfo, other: Value) {
         let (zeroed, absent) = (self.with(path, zero(&field.field_type)), self.without(path));
         let is_zero_absent = differences(&kept(&zeroed), &kept(&absent)).is_empty();
@@ -213,7 +213,7 @@ fn fields_in_the_table_change_the_pod_and_others_do_not() {
     let unchanged = kept(&full);
     let mut walk = Walk { full: &full, unchanged: &unchanged, read: 0, not_read: Vec::new() };
     walk.message(pod_type(), POD_FIELDS, "");
-    // No entry of the table is missing in the API.
+    // Every entry of the table is a field of the API.
     assert_eq!(walk.read, values(POD_FIELDS));
     for path in
         ["/spec/ephemeralContainers", "/spec/containers/0/image", "/status/podIP", "/metadata/managedFields"]

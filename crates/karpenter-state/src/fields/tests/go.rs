@@ -20,7 +20,7 @@ pub(super) enum Fill {
     Set,
 }
 
-/// A message whose fields are filled as `fill` chooses, once for each field.
+/// A sample of a message. `fill` is called once per field and decides how the field is filled.
 pub(super) fn sample(info: &TypeInfo, fill: &mut impl FnMut() -> Fill) -> Value {
     let mut object = Map::new();
     for field in &info.fields {
@@ -83,7 +83,7 @@ pub(super) fn json_of(mut pod: Value) -> Value {
     pod
 }
 
-/// The protobuf that Go writes for a pod with this JSON: zero values are omitted only if Go has a pointer.
+/// The protobuf that Go writes for a pod with this JSON. Go omits zero values only of fields that are pointers.
 pub(super) fn protobuf_of(pod: &Value) -> Vec<u8> {
     let mut types = Vec::new();
     write_bytes(1, b"v1", &mut types);

@@ -27,10 +27,10 @@ enum Variant {
     Constrained,
     /// Ten NodePools, each with its own Deployments.
     Pools,
-    /// Two Deployments on kwok's instance types, planned in cost mode, that lost 30 % of their pods; the budget
-    /// allows 10 % of the nodes. The comparison with upstream runs this case on a real control plane.
+    /// Two Deployments on kwok's instance types, planned in cost mode. They lost 30 % of their pods, and the budget
+    /// allows to disrupt 10 % of the nodes. The comparison with upstream runs this case on a real control plane.
     ScaledIn,
-    /// As `ScaledIn`, with the small pods spread over hosts, about one per host.
+    /// Like `ScaledIn`, but the small pods have a hostname spread, so that a node has about one of them.
     ScaledInSpread,
 }
 
@@ -66,7 +66,7 @@ pub(crate) fn cases(seeds: u64, pods_max: Option<u32>) -> Vec<Case> {
             cases.push(Case { name: format!("scaled in {pods}{label}"), seed, nodes, variant });
         }
     }
-    // A node has about ten pods.
+    // A case with n nodes has about 10·n pods.
     cases.retain(|case| pods_max.is_none_or(|most| case.nodes * 10 <= most));
     cases
 }
@@ -90,7 +90,7 @@ impl Case {
         matches!(self.variant, Variant::ScaledIn | Variant::ScaledInSpread)
     }
 
-    /// Sets the numbers of nodes that budgets allow in the next pass.
+    /// Sets the numbers of nodes that budgets allow to be disrupted in the next pass.
     pub(crate) fn allow(&self, cluster: &mut Cluster) {
         if !self.is_scaled_in() {
             return;
@@ -171,7 +171,7 @@ impl Case {
     }
 }
 
-/// Deployments of 40 pods for each pod size: number, name, pod and replicas.
+/// Deployments of 40 pods each for every pod size: number, name, pod and replicas.
 fn deployments(shapes: &[PodGroup]) -> impl Iterator<Item = (usize, String, PodSpec, u32)> {
     let cut = shapes.iter().flat_map(|shape| {
         let count = shape.count();
@@ -195,7 +195,7 @@ fn retain(cluster: &mut Cluster, mut stays: impl FnMut(&NodePod) -> bool) {
     }
 }
 
-/// Removes pods from a node.
+/// Removes all pods from a node except those for which `stays` returns true.
 fn retain_on(cluster: &mut Cluster, state_node: usize, stays: impl FnMut(&NodePod) -> bool) {
     let state_node = &mut cluster.state_nodes[state_node];
     let Some(at) = state_node.at else { return };
@@ -206,7 +206,7 @@ fn retain_on(cluster: &mut Cluster, state_node: usize, stays: impl FnMut(&NodePo
     cluster.problem.nodes[at].pods.retain(|_| next.next().copied().unwrap_or(true));
 }
 
-/// The lower bound of the price of a cluster for the remaining pods.
+/// The lower bound of the price of a cluster for the pods that it still has.
 pub(crate) fn lower_bound(cluster: &Cluster) -> f64 {
     let mut counts: BTreeMap<Arc<PodSpec>, u32> = BTreeMap::new();
     for pod in cluster.problem.nodes.iter().flat_map(|node| &node.pods) {

@@ -1,4 +1,5 @@
-//! Prints the results of workload W7: one row per run; JSON also has the price after each pass.
+//! Prints the results of workload W7, either as a table with one row per run, or as JSON, which also has the price
+//! after each pass.
 
 use std::io::{self, BufWriter, Write};
 

@@ -1,4 +1,4 @@
-//! Names the replacements in a report: each has one name, which is the same in all rounds.
+//! Names the replacements in a report. A replacement has the same name in all rounds.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ impl Launched {
         format!("replacement-{}", self.count)
     }
 
-    /// Adds replacements, which are part of the next round's cluster.
+    /// Adds replacements that the commands of this round launch and that exist in the next round's cluster.
     pub(super) fn launch(&mut self, names: impl Iterator<Item = String>) {
         self.new.extend(names);
     }

@@ -53,7 +53,7 @@ pub(crate) struct NodeFacts {
     pub(crate) instance_type: Option<String>,
     pub(crate) zone: Option<String>,
     pub(crate) capacity_type: Option<String>,
-    /// `None` if unknown.
+    /// The price of the node; `None` if it is unknown.
     pub(crate) price: Option<f64>,
     /// The price of the instance alone, without volumes and addresses.
     pub(crate) instance_price: Option<f64>,
@@ -198,7 +198,7 @@ impl Report {
         self.launched.arrive(cluster);
     }
 
-    /// `cluster` and `evaluation` are those of the last round.
+    /// Completes the report. `cluster` and `evaluation` are those of the last round.
     pub(crate) fn finish(&mut self, cluster: &Cluster, evaluation: &Evaluation) {
         for node_verdict in &evaluation.verdicts {
             if matches!(node_verdict.verdict, Verdict::Chosen { .. }) {
@@ -333,7 +333,7 @@ fn node_facts(cluster: &Cluster, state_node: &StateNode, launched: &Launched) ->
     }
 }
 
-/// The price of the instance alone, of the offering that the node was launched as.
+/// The price of the instance alone, for the offering with which the node was launched.
 fn instance_price(cluster: &Cluster, state_node: &StateNode) -> Option<f64> {
     price_known(cluster, state_node)?;
     let problem = &cluster.problem;
@@ -384,7 +384,7 @@ fn percent(part: f64, whole: f64) -> f64 {
     if whole > 0.0 { rounded(part / whole * 100.0, 3) } else { 0.0 }
 }
 
-/// Removes rounding errors of binary fractions, so that outputs can be compared.
+/// Rounds away errors of binary fractions, so that outputs can be compared.
 fn rounded(number: f64, decimals: i32) -> f64 {
     let factor = 10_f64.powi(decimals);
     let scaled = (number * factor).round() / factor;

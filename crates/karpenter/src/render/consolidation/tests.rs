@@ -1,4 +1,4 @@
-//! Snapshots of one small hand-made report.
+//! Snapshot tests of the text for one small report that was written by hand.
 
 use expect_test::expect;
 

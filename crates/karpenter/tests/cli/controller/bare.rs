@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// The variables that both charts of upstream set by default, in their order; ports are any free ones.
+/// The variables that both charts of upstream set by default, in their order. The ports are replaced by free ones.
 const BOTH_CHARTS: &[(&str, &str)] = &[
     ("KUBERNETES_MIN_VERSION", "1.19.0-0"),
     ("KARPENTER_SERVICE", "karpenter"),
@@ -57,7 +57,7 @@ const AWS_CHART: &[(&str, &str)] = &[
     ("SUBNET_REFRESH_INTERVAL", "1m"),
 ];
 
-/// Runs the binary without a subcommand, with exactly these variables.
+/// Runs the binary without a subcommand. It gets exactly these environment variables.
 fn bare(arguments: &[&str], variables: &[&[(&str, &str)]], kubeconfig: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_karpenter"));
     command.args(arguments).env_clear().env("KUBECONFIG", kubeconfig);
@@ -76,7 +76,7 @@ async fn controller_is_implied_with_environment_of_upstream_kwok_chart() {
     let mut up = Running::start(&["up", "--port", "0", "--without-karpenter"], &kubeconfig);
     up.line_with("Ctrl-C");
     let variables = [BOTH_CHARTS, KWOK_CHART, KWOK_WORD];
-    // Upstream's binary accepts flags without a subcommand, even with one dash.
+    // Upstream's binary accepts flags without a subcommand, and flags with one dash; ours must accept both.
     let mut running = Running::spawn(&mut bare(&["-log-format", "console"], &variables, &kubeconfig));
     let started = running.line_with("starting karpenter");
     assert!(!started.starts_with('{'), "the flag reached the controller: {started}");

@@ -1,6 +1,6 @@
 //! Mutates manifests: lines, values and numbers of YAML, without knowledge of Kubernetes.
 
-/// SplitMix64: small and deterministic.
+/// The random number generator SplitMix64, which is small and deterministic.
 pub(crate) struct Random(u64);
 
 impl Random {
@@ -85,7 +85,8 @@ impl<'a> Mutator<'a> {
             text = self.once(text, random);
         }
         let mut bytes = text.into_bytes();
-        // Damage of single bytes comes last, because the result may be invalid UTF-8.
+        // Single bytes are damaged last, because the result may be invalid UTF-8, which the other mutations cannot
+        // process.
         match random.below(8) {
             0 => {
                 for _ in 0..=random.below(3) {

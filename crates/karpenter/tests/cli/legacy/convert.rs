@@ -111,7 +111,8 @@ fn other_kinds_are_noted_and_input_without_ours_is_an_error() {
 #[test]
 fn directory_is_one_input() {
     let output = karpenter(&["convert", "-R", "-f", path(&fixture("inline-tags"))], "");
-    // The expected result is next to the input, with the same names.
+    // The folder contains the input and its expected result, whose objects have the same names; duplicates are an
+    // error.
     assert_eq!(output.status.code(), Some(1));
     assert!(
         text(&output.stderr).contains("E20 Provisioner default metadata.name: "),

@@ -56,8 +56,8 @@ async fn published_manifests_are_accepted() {
             // Two documents have a Provisioner "default".
             object["metadata"]["name"] =
                 json!(format!("{case}-{}", object["metadata"]["name"].as_str().unwrap()));
-            // The kinds are cluster-scoped: kubectl sends no namespace in the path, and the server removes the one in
-            // the body.
+            // The kinds are cluster-scoped: kubectl sends no namespace in the path, and the server removes the
+            // namespace in the object.
             let created = create(&client, &object).await.unwrap_or_else(|error| panic!("{object}: {error}"));
             assert_eq!(created.metadata.namespace, None, "{case}");
             assert_eq!(created.data["spec"], object["spec"], "{case}: nothing is pruned");

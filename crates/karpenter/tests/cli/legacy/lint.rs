@@ -31,7 +31,7 @@ spec: {instanceProfile: p, subnetSelector: {a: b}, securityGroupSelector: {a: b}
 ---
 ";
 
-/// As a published guide has it: a volume mount without a volume, and no toleration.
+/// A Deployment with two mistakes, as in a published guide: a volume mount without a volume, and no toleration.
 const DEPLOYMENT: &str = "apiVersion: apps/v1
 kind: Deployment
 metadata: {name: dep-test, namespace: default}

@@ -1,5 +1,5 @@
-//! Tests of the example `three-pools` in both API versions: it has no findings, is planned as its README states, and
-//! works next to unmanaged nodes.
+//! Tests of the example `three-pools` in both API versions: lint has no findings, the plan is as the README of the
+//! example states, and unmanaged nodes do not change this.
 
 use std::collections::{BTreeMap, BTreeSet};
 

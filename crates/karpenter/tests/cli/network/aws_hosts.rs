@@ -25,7 +25,7 @@ pub(crate) struct Request {
 }
 
 impl Request {
-    /// Whether the request is an action of EC2 that is not a dry run.
+    /// Whether the request is this EC2 action and not a dry run of it.
     pub(crate) fn does(&self, action: &str) -> bool {
         self.parameters.contains(&format!("Action={action}&")) && !self.is_dry_run()
     }
@@ -76,7 +76,7 @@ impl AwsHosts {
         &self.authority
     }
 
-    /// Whether EC2 accepts all credentials and then responds with a status that is retried.
+    /// If set, EC2 accepts all credentials, and then responds with a status after which clients retry.
     pub(crate) fn set_busy(&self, is_busy: bool) {
         self.is_busy.store(is_busy, Ordering::Relaxed);
     }

@@ -1,4 +1,4 @@
-//! An HTTP proxy that opens tunnels to one address for any host, and records them.
+//! An HTTP proxy that connects every tunnel to one address, whatever host was requested, and records the tunnels.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
