@@ -18,17 +18,17 @@ pub(crate) fn adopted_provider_id(claim: &NodeClaim) -> Option<&str> {
     annotation(claim, ANNOTATION_ADOPTS).filter(|id| !id.is_empty())
 }
 
-/// The value of the annotation.
+/// The value of the annotation that a replacement has: the command that created it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ReplacementAnnotation {
     pub(crate) command: String,
     pub(crate) method: String,
-    /// The number of the command's replacements.
+    /// The number of replacements that the command creates.
     pub(crate) launches: usize,
-    /// The candidates' uids by NodeClaim name.
+    /// The uid of each candidate, by the name of its NodeClaim.
     pub(crate) claims: BTreeMap<String, String>,
-    /// Termination grace period that the command sets.
+    /// The termination grace period that the command sets on its candidates.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) termination_grace_period_secs: Option<i64>,
     /// Consolidation policies by NodePool, for metrics.

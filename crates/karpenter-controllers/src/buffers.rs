@@ -1,5 +1,5 @@
-//! What provisioning and disruption share with the controller of CapacityBuffers: their virtual pods, which changes
-//! matter, and their status.
+//! What provisioning, disruption and the CapacityBuffer controller have in common: the virtual pods of buffers, the
+//! detection of relevant changes, and status patches.
 
 use std::sync::Arc;
 
@@ -20,7 +20,8 @@ use serde_json::json;
 use crate::settings::FeatureGates;
 use crate::stores::{Stores, listed};
 
-/// Whether a buffer requires the same virtual pods as before, regardless of the result of planning them.
+/// Whether a buffer has the same virtual pods before and after a change. Changes of the conditions that provisioning
+/// writes are ignored.
 pub(crate) fn asks_for_same_pods(old: &CapacityBuffer, new: &CapacityBuffer) -> bool {
     let requested = |buffer: &CapacityBuffer| {
         let status = buffer.status.clone().unwrap_or_default();
@@ -156,7 +157,8 @@ pub(crate) fn virtual_pods(stores: &Stores, gates: &FeatureGates) -> Vec<Arc<Pod
     let ready = listed(stores.capacity_buffers.as_ref());
     let ready = ready.iter().filter(|buffer| buffers::is_ready(buffer));
     let pods = ready.filter_map(|buffer| {
-        // The number comes from the status, so that all controllers use the same one.
+        // The number of virtual pods is read from the status of the buffer, so that all controllers use the same
+        // number.
         let count = buffer.status.as_ref()?.replicas.and_then(|count| u32::try_from(count).ok())?;
         let resolved = buffers::resolve(buffer, stores).ok()?;
         Some(buffers::virtual_pods(buffer, &resolved.template, count))

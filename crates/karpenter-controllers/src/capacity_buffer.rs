@@ -1,7 +1,8 @@
-//! CapacityBuffers: resolves the reference to a pod template or workload and the number of virtual pods.
+//! Controller of CapacityBuffers: resolves the referenced pod template or workload, and determines the number of
+//! virtual pods.
 //!
-//! Writes only the status; provisioning reads it and plans the virtual pods.
-//! Upstream: pkg/controllers/capacitybuffer.
+//! The controller writes both to the status of the CapacityBuffer, from which provisioning reads them to plan the
+//! virtual pods. Upstream: pkg/controllers/capacitybuffer.
 
 #[cfg(test)]
 mod tests;
@@ -61,7 +62,7 @@ impl Reconcile for CapacityBuffers {
     }
 }
 
-/// The desired status of a buffer.
+/// The status that a buffer should have.
 pub fn decide_status(
     buffer: &CapacityBuffer,
     resolved: &Result<Resolved, Unresolved>,

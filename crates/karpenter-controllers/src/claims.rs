@@ -1,11 +1,11 @@
 //! Builds NodeClaims from planned nodes. No other module creates NodeClaims.
 //!
-//! The children hold what several controllers of NodeClaims need: [`node_limits`], [`reboot_request`], and [`hooks`] of
-//! the lifecycle.
+//! The child modules are shared by several controllers: [`node_limits`] (node limits of NodePools), [`reboot_request`]
+//! (requests to reboot an instance), and [`hooks`] (callbacks of the NodeClaim lifecycle).
 //!
 //! A NodeClaim contains everything that a launch needs: a copy of the NodePool's template, and the instance types,
-//! zones and capacity types of the plan as requirements.
-//! Upstream: pkg/controllers/provisioning/scheduling/nodeclaimtemplate.go, `Provisioner.Create` in
+//! zones and capacity types of the plan as requirements. Upstream:
+//! pkg/controllers/provisioning/scheduling/nodeclaimtemplate.go, `Provisioner.Create` in
 //! pkg/controllers/provisioning/provisioner.go.
 
 mod creation;
@@ -97,7 +97,7 @@ pub fn claim_from_template(pool: &NodePool) -> NodeClaim {
     }
 }
 
-/// One value for each user-defined label in the requirements of the template.
+/// For each user-defined label in the requirements of the template, one value that the requirements allow.
 fn custom_labels(pool: &NodePool) -> BTreeMap<String, String> {
     let template = &pool.spec.template.spec;
     let provider = Provider::from_group(&template.node_class_ref.group);
@@ -116,7 +116,8 @@ fn custom_labels(pool: &NodePool) -> BTreeMap<String, String> {
     custom.filter_map(|one| Some((one.key.to_string(), one.any_value()?.to_string()))).collect()
 }
 
-/// Why a planned NodeClaim must not be created, given the current NodePool; `None` if it may.
+/// Why a planned NodeClaim must not be created any more, because the NodePool has changed since; `None` if it may be
+/// created.
 pub fn check_still_launchable(
     current: &NodePool,
     planned_from: &NodePool,
@@ -207,13 +208,15 @@ fn node_labels(
     result
 }
 
-/// Nodes of a Provisioner (v1alpha5) also get its label. It is not a requirement, because v1 rejects it there.
+/// The label `karpenter.sh/provisioner-name`, for NodePools that were derived from a Provisioner (v1alpha5). It is only
+/// a label of the NodeClaim and not a requirement, because v1 rejects requirements with this key.
 fn provisioner_label(pool: &NodePool) -> Option<(String, String)> {
     let provisioner = labels::provisioner_of(&pool.metadata)?;
     Some((labels::PROVISIONER_NAME.to_owned(), provisioner.to_owned()))
 }
 
-/// The requirements of the plan, with the names of the instance types and their available capacity types.
+/// The requirements of a NodeClaim: those of the plan, and requirements with the names of the planned instance types
+/// and with their available capacity types.
 fn requirements(planned: &PlannedNode, catalog: &[InstanceType]) -> Requirements {
     let mut requirements = planned.requirements.clone();
     for key in [labels::HOSTNAME, labels::REGISTERED, labels::INITIALIZED, labels::PROVISIONER_NAME] {

@@ -16,7 +16,7 @@ use karpenter_scheduling::validated::{Planner, PlannerPanic};
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::oneshot;
 
-/// The kind of work that runs on a thread; it names the thread.
+/// The kind of work that runs on a separate thread. The thread is named after it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lane {
     Provisioning,
@@ -37,13 +37,14 @@ thread_local! {
     static IS_CATCHING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Calls of [`catch`] that have not returned.
+/// The number of calls of [`catch`] that have not returned.
 static CATCHING: AtomicUsize = AtomicUsize::new(0);
 
-/// Location of the last caught panic, possibly on another thread than the one that catches it.
+/// The source location of the last caught panic. The panic may have occurred on another thread than the one that
+/// catches it.
 static LAST_LOCATION: Mutex<Option<String>> = Mutex::new(None);
 
-/// Installs the panic hook of the process. Call it first.
+/// Installs a panic hook that aborts the process for panics outside of [`catch`]. Call it before anything else.
 pub fn abort_on_other_panics() {
     let print_panic = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
@@ -56,7 +57,8 @@ pub fn abort_on_other_panics() {
     }));
 }
 
-/// Rayon's threads work for the solver only, and rayon passes their panics to the calling thread.
+/// Whether [`catch`] handles a panic of this thread. On a thread of rayon's pool it does while any call of [`catch`]
+/// runs: only the solver uses rayon, and rayon passes panics to the calling thread.
 fn is_caught() -> bool {
     let is_work_caught = || CATCHING.load(Ordering::Relaxed) > 0;
     IS_CATCHING.get() || (rayon::current_thread_index().is_some() && is_work_caught())
@@ -67,7 +69,7 @@ fn record_location(info: &PanicHookInfo<'_>) {
     *LAST_LOCATION.lock().unwrap_or_else(PoisonError::into_inner) = location;
 }
 
-/// The result of pure work, or the panic that ended it.
+/// Runs pure work and returns its result, or the panic that ended it.
 pub fn catch<T>(work: impl FnOnce() -> T) -> Result<T, PlannerPanic> {
     struct Restore(bool);
     impl Drop for Restore {
@@ -78,7 +80,7 @@ pub fn catch<T>(work: impl FnOnce() -> T) -> Result<T, PlannerPanic> {
     }
     CATCHING.fetch_add(1, Ordering::Relaxed);
     let _restore = Restore(IS_CATCHING.replace(true));
-    // The work is pure, so no half-changed state survives it.
+    // `AssertUnwindSafe` is correct, because pure work shares no state that a panic could leave half changed.
     catch_unwind(AssertUnwindSafe(work)).map_err(|payload| {
         let text = payload.downcast_ref::<&str>().map(|text| (*text).to_owned());
         let message = text.or_else(|| payload.downcast_ref::<String>().cloned()).unwrap_or_default();
@@ -87,8 +89,8 @@ pub fn catch<T>(work: impl FnOnce() -> T) -> Result<T, PlannerPanic> {
     })
 }
 
-/// Runs work on a separate thread. On a single-threaded runtime it runs in place, so that simulations are
-/// deterministic.
+/// Runs work on a separate thread. On a single-threaded runtime the work runs on the current thread, so that
+/// simulations are deterministic.
 pub async fn run<T: Send + 'static>(
     lane: Lane,
     work: impl FnOnce() -> T + Send + 'static,
@@ -99,7 +101,7 @@ pub async fn run<T: Send + 'static>(
     let (answer, answered) = oneshot::channel();
     let thread = std::thread::Builder::new().name(lane.thread_name().to_owned());
     let spawned = thread.spawn(move || {
-        // The receiver may have been dropped.
+        // Sending fails if the caller no longer waits for the result.
         let _ = answer.send(catch(work));
     });
     let no_answer = |message: String| Err(PlannerPanic { message, location: "starting a thread".to_owned() });

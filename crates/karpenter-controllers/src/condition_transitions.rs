@@ -1,5 +1,5 @@
-//! Transitions of status conditions, for every kind with conditions. They are counted by metrics and published by
-//! [`crate::status_events`].
+//! Detects transitions of status conditions, for every kind with conditions. [`crate::metrics`] counts the transitions,
+//! and [`crate::status_events`] publishes events about them.
 //!
 //! Upstream: github.com/awslabs/operatorpkg/status.
 
@@ -17,7 +17,7 @@ use kube::api::{DynamicObject, ObjectMeta};
 /// The status of a condition that is not set yet.
 const UNKNOWN: &str = "Unknown";
 
-/// The fields of a condition that all kinds have in common.
+/// The fields that conditions of all kinds have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ConditionView<'a> {
     pub(crate) kind: &'a str,
@@ -100,8 +100,8 @@ fn views_of<'a>(conditions: impl Iterator<Item = &'a Condition>) -> Vec<Conditio
         .collect()
 }
 
-/// Adds the conditions that every object of the kind has: until they are set, they are `Unknown` since its creation.
-/// Therefore the duration of a launch is measured from the creation of the NodeClaim.
+/// Adds the conditions of the kind that the object does not have yet, as `Unknown` since the creation of the object. So
+/// the duration of, for example, the condition `Launched` is measured from the creation of the NodeClaim.
 fn complete<'a>(
     types: ConditionTypes,
     mut seen: Vec<ConditionView<'a>>,
@@ -122,7 +122,7 @@ fn complete<'a>(
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Transition<'a> {
     pub(crate) now: ConditionView<'a>,
-    /// The previous condition, if there was one.
+    /// The condition before the change; `None` if the object did not have it.
     pub(crate) before: Option<ConditionView<'a>>,
 }
 

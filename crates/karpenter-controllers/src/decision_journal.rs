@@ -1,6 +1,7 @@
-//! The most recent decisions: what was decided, why, from which state, and at what cost. Served by `/debug/decisions`.
+//! The most recent decisions: what was decided, why, from which state, and at what cost. They are served by
+//! `/debug/decisions`.
 //!
-//! A bounded ring buffer in memory. No controller reads it.
+//! The journal is a ring buffer of limited size in memory. No controller reads it.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,7 +16,8 @@ pub const ENTRIES_DEFAULT: usize = 512;
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct JournalEntry {
-    /// Starts at 1 and increases within a process, so that a reader can ask for newer entries.
+    /// The number of the entry: starts at 1 and increases within a process, so that a client can request only entries
+    /// that are newer than those it has read.
     pub number: u64,
     pub at: Timestamp,
     /// The controller that decided, for example `provisioning`.
@@ -26,7 +28,7 @@ pub struct JournalEntry {
     pub why: Vec<String>,
     /// The newest resource version that the decision is based on.
     pub revision: u64,
-    /// The price per hour of all nodes with a known price, before and after the decision.
+    /// The price per hour of all nodes with a known price before the decision; `cost_after_per_hour` is that after it.
     pub cost_before_per_hour: Option<f64>,
     pub cost_after_per_hour: Option<f64>,
     /// After a planner fault, the input of the planner as manifests that `karpenter plan -f` reads.
@@ -34,7 +36,7 @@ pub struct JournalEntry {
     pub input: Option<Arc<str>>,
 }
 
-/// A decision without its number.
+/// A decision to record. The journal adds the number of the entry.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DecisionRecord {
     pub at: Timestamp,
@@ -46,7 +48,7 @@ pub struct DecisionRecord {
     pub cost_after_per_hour: Option<f64>,
 }
 
-/// Number of the newest entries that keep their input.
+/// Only this many of the newest entries keep the input of the planner.
 const INPUTS_MAX: usize = 4;
 
 /// Clones share the ring.

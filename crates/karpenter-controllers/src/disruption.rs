@@ -1,11 +1,13 @@
 //! Finds nodes to disrupt, and executes the commands within the budgets of their NodePools.
 //!
-//! Two loops share the commands. The evaluation loop takes a snapshot of the cluster and decides with pure functions which
-//! nodes are disrupted and what replaces them (`karpenter_disruption`). The command loop executes started commands to
-//! their end ([`command_state`]). Neither blocks: a delay is a state with a deadline. Draining is done by
-//! [`crate::node`]. Commands are held in memory. Annotations on replacements let a restarted process resume a command; a
-//! command that cannot be resumed is rolled back. The move history is persisted in annotations where a NodePool limits
-//! moves or has a cool-down ([`persist_moves`]).
+//! There are two loops, which share the list of commands. The evaluation loop takes a snapshot of the cluster and
+//! decides with pure functions which nodes are disrupted and what replaces them (`karpenter_disruption`). The command
+//! loop executes started commands to their end ([`command_state`]). Neither loop sleeps while it handles a command: a
+//! command that has to wait has a state with a deadline. [`crate::node`] drains the nodes.
+//!
+//! Commands are held in memory. Annotations on replacements let a restarted process resume a command; a command that
+//! cannot be resumed is rolled back. The move history is persisted in annotations where a NodePool limits moves or has
+//! a cool-down ([`persist_moves`]).
 //!
 //! Upstream: pkg/controllers/disruption.
 
@@ -53,14 +55,14 @@ pub use self::faults::Inspect;
 pub use crate::annotations::ANNOTATION_REPLACES;
 use crate::annotations::is_replacement;
 
-/// The interval of both loops if no command is in progress and no input is missing.
+/// How often both loops run if no command is in progress and no input is missing.
 pub const IDLE_POLL: Duration = Duration::from_secs(10);
-/// The interval of both loops while a command is in progress, inputs are missing, or something is retried.
+/// How often both loops run while a command is in progress, an input is missing, or something is retried.
 pub const RETRY_POLL: Duration = Duration::from_secs(1);
-/// An unchanged cluster is evaluated again after this long.
+/// The result of an evaluation is used for at most this long, even if the cluster does not change.
 pub const REEVALUATE_AFTER_MAX: Duration = Duration::from_secs(5 * 60);
 
-/// What disruption is given.
+/// The parts of the operator that disruption uses.
 pub struct Inputs {
     pub reads: Reads,
     pub writes: Writes,
@@ -72,7 +74,8 @@ pub struct Inputs {
     pub verdicts: Verdicts,
 }
 
-/// Both loops. There is one instance per process, reconciled by two queues.
+/// The disruption controller: the evaluation loop and the command loop, which are reconciled by two queues. There is
+/// one instance per process.
 pub struct Disruption {
     reads: Reads,
     writes: Writes,
@@ -88,7 +91,8 @@ pub struct Disruption {
     pod_churn: PodChurn,
     watchdog: EvaluationWatchdog,
     commands: OnceLock<Queue>,
-    /// Held while moved pods are counted on a NodePool.
+    /// Held while this process writes the number of moved pods to a NodePool, so that commands are counted one after
+    /// the other.
     move_count_lock: tokio::sync::Mutex<()>,
     suspects: Mutex<faults::Suspects>,
     inspect: Option<Inspect>,
@@ -131,12 +135,12 @@ impl Disruption {
         self
     }
 
-    /// Registers both loops with one queue.
+    /// Registers the evaluation loop and the command loop with the same queue.
     pub fn watch(&self, queue: &Queue) {
         self.watch_apart(queue, queue);
     }
 
-    /// Registers each loop with its own queue.
+    /// Registers the evaluation loop with the queue `evaluations` and the command loop with the queue `commands`.
     pub fn watch_apart(&self, evaluations: &Queue, commands: &Queue) {
         let _ = self.commands.set(commands.clone());
         self.trigger.watch(&self.reads.stores);
@@ -147,7 +151,7 @@ impl Disruption {
         self.reads.state.on_buffer_hosts_changed(move || trigger.record_change());
         commands.add(commands_key());
         evaluations.add(evaluation_key());
-        // A lost or ready replacement is handled at once, before other controllers react to it.
+        // A change of a replacement triggers the command loop at once, before other controllers react to the change.
         let to = commands.clone();
         self.reads.stores.node_claims.observe(move |change: &Change<NodeClaim>| {
             let is_replacement = is_replacement(change.object());
@@ -156,8 +160,8 @@ impl Disruption {
                 to.add(commands_key());
             }
         });
-        // The deletion of a NodeClaim may free a budget. Once no NodeClaim is being deleted, further commands may be
-        // found.
+        // The deletion of a NodeClaim may free a budget, so commands that await a budget are validated again. When no
+        // NodeClaim is being deleted any more, the cluster is evaluated for further commands.
         let (to, stores) = (evaluations.clone(), self.reads.stores.clone());
         let (command_queue, clock) = (self.command_queue.clone(), self.reads.clock);
         self.reads.stores.node_claims.observe(move |change: &Change<NodeClaim>| {
@@ -215,7 +219,7 @@ fn becomes_ready(change: &Change<NodeClaim>) -> bool {
     }
 }
 
-/// The settings of the process, for the planner.
+/// The planner rules that follow from settings and feature gates.
 fn rules(settings: &Settings, gates: &FeatureGates) -> Rules {
     let planner = &settings.planner;
     Rules {

@@ -1,7 +1,7 @@
-//! Publishes events as core `v1` Events. The same reason on the same object is not repeated for a while, even if the
-//! message differs, because messages contain numbers that change often. Callers that need to distinguish occasions
-//! set [`ObjectEvent::dedupe_by`]. The remaining events pass client-go's correlation before they are written.
-//! Upstream: pkg/events/recorder.go.
+//! Publishes events as core `v1` Events. An event with the same object and reason is not repeated for a while, even if
+//! its message differs, because messages contain numbers that change often. To publish several events with the same
+//! object and reason, callers set different values with [`ObjectEvent::dedupe_by`]. Before events are written, they
+//! pass the same correlation as in client-go (module `correlator`). Upstream: pkg/events/recorder.go.
 
 mod correlator;
 
@@ -23,11 +23,11 @@ use self::correlator::{Correlator, Observed};
 
 /// The source component of the events, as in upstream.
 pub const COMPONENT: &str = "karpenter";
-/// How long the same event is not repeated by default.
+/// For how long an event is not published again, unless the event sets another period.
 pub const REPEAT_AFTER: Duration = Duration::from_secs(120);
-/// At this number of recorded events the older half is removed.
+/// When this number of published events is recorded, the older half of the records is removed.
 const PUBLISHED_MAX: usize = 20_000;
-/// Longer messages are truncated: `events.k8s.io` rejects them.
+/// Longer messages are truncated, because `events.k8s.io` rejects them.
 const MESSAGE_BYTES_MAX: usize = 1024;
 
 /// An event about an object.
@@ -38,8 +38,8 @@ pub struct ObjectEvent {
     pub reason: Cow<'static, str>,
     pub message: String,
     pub repeat_after: Duration,
-    /// The value of [`ObjectEvent::dedupe_by`]: events with the same object and reason, but different values of it, are
-    /// different events.
+    /// The value set with [`ObjectEvent::dedupe_by`]: events with the same object and reason but different
+    /// discriminators are different events.
     pub discriminator: String,
 }
 
@@ -90,7 +90,8 @@ impl ObjectEvent {
         Self { is_warning: true, ..Self::normal_of_pod(pod, reason, message) }
     }
 
-    /// Distinguishes the event from events with the same object and reason.
+    /// Publishes this event even if another event with the same object and reason, but another discriminator, was
+    /// published recently.
     pub fn dedupe_by(mut self, discriminator: impl Into<String>) -> Self {
         self.discriminator = discriminator.into();
         self
@@ -104,7 +105,7 @@ impl ObjectEvent {
 
 type Key = (String, Cow<'static, str>, String);
 
-/// Sends events to the API server. Clones share what was published.
+/// Publishes events through the API server. Clones share the record of published events.
 #[derive(Clone)]
 pub struct Recorder {
     client: Client,
@@ -113,7 +114,7 @@ pub struct Recorder {
     correlator: Arc<Mutex<Correlator>>,
     /// The number in the name of the last event.
     last_number: Arc<Mutex<i128>>,
-    /// HTTP status codes of rejected events that were logged.
+    /// The status codes for which a rejected event was logged.
     logged_status_codes: Arc<Mutex<BTreeSet<u16>>>,
 }
 
@@ -189,7 +190,8 @@ impl Recorder {
         events.create(&PostParams::default(), &event).await.map(drop)
     }
 
-    /// Logs each status code once, because all events are rejected for the same cause.
+    /// Logs a rejected event, but each status code only once, because events with the same code are usually rejected
+    /// for the same cause.
     fn log_rejection(&self, error: &kube::Error) {
         let kube::Error::Api(status) = error else { return };
         let is_harmless = status.is_already_exists() || status.message.contains("being terminated");
@@ -198,14 +200,15 @@ impl Recorder {
         }
     }
 
-    /// The time in nanoseconds, or one more than the last number.
+    /// The number for the name of the next event: the time in nanoseconds, or one more than the last number if that is
+    /// greater.
     fn next_number(&self) -> i128 {
         let mut last = locked(&self.last_number);
         *last = (*last + 1).max(self.clock.now().as_nanosecond());
         *last
     }
 
-    /// Whether the event would be published now.
+    /// Whether [`Self::publish`] would write the event now, because it was not published recently.
     pub fn is_due(&self, event: &ObjectEvent) -> bool {
         let now = self.clock.now();
         locked(&self.published_at).get(&key(event)).is_none_or(|at| since(now, *at) >= event.repeat_after)
@@ -234,7 +237,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Events with the same key are the same event.
+/// The key by which events are compared: events with the same key are repetitions of one event.
 fn key(event: &ObjectEvent) -> Key {
     let involved_object =
         event.involved_object.uid.clone().or_else(|| event.involved_object.name.clone()).unwrap_or_default();
@@ -245,8 +248,9 @@ fn key(event: &ObjectEvent) -> Key {
     (involved_object, event.reason.clone(), discriminator)
 }
 
-/// Whether the message is part of the key, because it contains no numbers that change by themselves: why a node is
-/// disrupted, which reasons a NodePool's budgets block, which annotation or budget is invalid.
+/// Whether the message is part of the event's key. It is for events whose message contains no numbers that change by
+/// themselves: why a node is disrupted, for which reasons a NodePool's budgets block disruption, and which annotation
+/// or budget is invalid.
 fn is_message_part_of_key(event: &ObjectEvent) -> bool {
     match &*event.reason {
         "DisruptionLaunching" | "DisruptionTerminating" => true,
@@ -280,7 +284,7 @@ mod tests {
         events.list(&ListParams::default()).await.expect("events").items
     }
 
-    /// Messages and counts, sorted.
+    /// The messages and counts of all events, sorted.
     async fn messages(client: &Client) -> Vec<(String, i32)> {
         let line = |event: Event| (event.message.unwrap_or_default(), event.count.unwrap_or_default());
         let mut found: Vec<(String, i32)> = listed(client).await.into_iter().map(line).collect();

@@ -1,6 +1,7 @@
-//! Requests to evict or delete pods, which several controllers add to one queue, and the order of a drain.
+//! The queue of pods to evict or delete, which several controllers share, and the order in which the pods of a node are
+//! drained.
 //!
-//! The controller [`crate::node::eviction`] serves the queue.
+//! The controller [`crate::node::eviction`] processes the queue.
 //!
 //! Upstream: pkg/controllers/node/termination/terminator.
 
@@ -27,16 +28,17 @@ pub(crate) const BACKOFF_MAX: Duration = Duration::from_secs(10);
 /// How a pod is removed from its node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EvictionMode {
-    /// Evict the pod; retry for as long as it is protected.
+    /// Evict the pod. While a PodDisruptionBudget or an annotation protects the pod, the eviction is retried.
     Evict,
-    /// Evict the pod; if it still runs at this time, drop it from the queue.
+    /// Evict the pod. If the pod still runs at this time, it is removed from the queue and stays on the node.
     EvictUntil(Timestamp),
-    /// Delete the pod early enough that it has terminated by this time.
+    /// Delete the pod so early that its grace period ends by this time.
     DeleteBy(Timestamp),
 }
 
 impl EvictionMode {
-    /// The mode that removes the pod earlier. `EvictUntil`, which may leave the pod running, yields to any other mode.
+    /// Of two modes for one pod, the one that removes the pod earlier. `EvictUntil` may leave the pod running, so any
+    /// other mode takes precedence over it.
     pub(crate) fn earlier(self, other: Self) -> Self {
         match (self, other) {
             (Self::EvictUntil(one), Self::EvictUntil(two)) => Self::EvictUntil(one.min(two)),
@@ -52,7 +54,7 @@ impl EvictionMode {
 pub(crate) struct Entry {
     pub(crate) node: String,
     pub(crate) mode: EvictionMode,
-    /// The disruption reason of the node, for the pod's event.
+    /// The reason for which the node is disrupted; part of the event on the pod.
     pub(crate) reason: String,
     pub(crate) failures: u32,
 }
@@ -65,7 +67,7 @@ pub struct EvictionQueue {
 }
 
 impl EvictionQueue {
-    /// Adds a pod. If it is present, the earlier deadline counts.
+    /// Adds a pod to the queue. If the pod is in the queue already, the earlier deadline applies.
     pub fn add(&self, pod: &Pod, node: &str, mode: EvictionMode, reason: &str) {
         let key = key_of(pod);
         {
@@ -89,7 +91,7 @@ impl EvictionQueue {
         }
     }
 
-    /// The number of pods that are not known to be terminating.
+    /// The number of pods in the queue that are not known to be terminating.
     pub fn len(&self) -> usize {
         self.entries().len()
     }
@@ -99,7 +101,7 @@ impl EvictionQueue {
     }
 
     pub(crate) fn attach(&self, queue: &Queue) {
-        // This fails only for a second controller on the same queue; the first one serves it.
+        // Setting the queue fails only for a second controller; the first one already serves it.
         let _ = self.queue.set(queue.clone());
         for key in self.entries().keys() {
             queue.add(key.clone());
@@ -130,20 +132,19 @@ pub(crate) fn backoff(failures: u32) -> Duration {
     BACKOFF_MIN.saturating_mul(1 << failures.saturating_sub(1).min(16)).min(BACKOFF_MAX)
 }
 
-/// Includes the uid, so that a new pod with the same name is not evicted.
+/// The key of a pod in the queue. It includes the uid, so that a new pod with the same name is not evicted.
 pub(crate) fn key_of(pod: &Pod) -> ObjectKey {
     ObjectKey::new(pod.namespace(), format!("{}/{}", pod.name, pod.uid))
 }
 
-/// Whether the pod must be deleted now to be gone by the deadline. It gets as much of its own grace period as the deadline
-/// allows; a pod without a grace period is not deleted early.
+/// Whether the pod must be deleted now to be gone by the deadline `by`. The pod then gets as much of its own grace
+/// period as the deadline allows. A pod without a grace period is not deleted before the deadline.
 pub fn needs_deletion(pod: &Pod, by: Timestamp, now: Timestamp) -> bool {
     if pods::is_terminal(pod) {
         return false;
     }
     if let Some(ends) = pod.deleted_at {
-        // The pod was already deleted with this grace period or a shorter one, so another deletion would change
-        // nothing.
+        // A pod that is terminating already is deleted again only if that shortens its grace period.
         let asked = i64::from(grace_seconds(by, now));
         return ends > by && ends.as_second() > now.as_second() + asked;
     }
@@ -155,7 +156,7 @@ pub(crate) fn grace_seconds(by: Timestamp, now: Timestamp) -> u32 {
     u32::try_from(until(now, by).as_secs()).unwrap_or(u32::MAX).max(1)
 }
 
-/// The event that says until when the do-not-disrupt annotation of a pod protects it, or that it is invalid.
+/// The event about the do-not-disrupt annotation of a pod: until when it protects the pod, or that it is invalid.
 pub(crate) fn annotation_event(pod: &Pod, now: Timestamp) -> Option<ObjectEvent> {
     let event = match pods::do_not_disrupt(pod, now) {
         DoNotDisrupt::Absent | DoNotDisrupt::Always => return None,

@@ -1,5 +1,5 @@
-//! What controllers are given: what they read, and what they write with. A controller takes these, and the cloud
-//! provider or what several controllers remember together if it needs them.
+//! The inputs of controllers: [`Reads`] is what every controller reads, and [`Writes`] is what it writes and reports
+//! with. Controllers that need the cloud provider or state that several controllers share get these separately.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ pub struct Reads {
 }
 
 impl Reads {
-    /// The managed claim of a key, if it still exists.
+    /// The claim with this key, if it exists and belongs to this provider.
     pub fn managed_claim(&self, key: &ObjectKey) -> Option<Arc<NodeClaim>> {
         let claim = self.stores.node_claims.get_key(key)?;
         self.is_managed(&claim.spec.node_class_ref).then_some(claim)

@@ -34,7 +34,8 @@ const MANAGER: &str = "karpenter-legacy";
 /// Changes are batched for this time before all objects are derived again.
 const SETTLE: Duration = Duration::from_secs(1);
 
-/// The only key of this controller: names and conflicts concern all v1alpha5 objects together.
+/// The only key of this controller: all objects are reconciled in one pass, because names and conflicts concern all
+/// v1alpha5 objects.
 fn everything() -> ObjectKey {
     ObjectKey::new("", "")
 }
@@ -48,7 +49,7 @@ pub struct LegacyKinds {
 }
 
 impl LegacyKinds {
-    /// Starts the watches. Failures are logged, and the readiness check names them.
+    /// Starts the watches. If one of them fails, that is logged, and the readiness check names its kind.
     pub fn watch(client: &Client, stores: &Stores) -> Self {
         let mut watches = Vec::new();
         let kinds = [
@@ -77,9 +78,11 @@ pub struct LegacyApi {
     writes: Writes,
     options: Options,
     kinds: LegacyKinds,
-    /// By kind and name: the object that was applied last and the resulting generation, to skip writes without a change.
+    /// For each derived object, by kind and name: what was applied last, and the resulting generation. Used to skip
+    /// writes that would change nothing.
     applied: Mutex<BTreeMap<(String, String), (Value, i64)>>,
-    /// The last logged message by AWSNodeTemplate, whose status has no conditions.
+    /// The message that was last logged about each AWSNodeTemplate. It is logged, because an AWSNodeTemplate has no
+    /// conditions that could contain it.
     logged: Mutex<BTreeMap<String, String>>,
 }
 
@@ -110,7 +113,7 @@ impl Kind {
 }
 
 impl LegacyApi {
-    /// Waits until the stores are synced.
+    /// Creates the controller after the stores of the v1alpha5 kinds and of EC2NodeClasses are synced.
     pub async fn start(reads: Reads, writes: Writes, kinds: LegacyKinds, options: Options) -> Self {
         for kind in [&kinds.provisioners, &kinds.templates, &kinds.classes] {
             kind.store.synced().await;
@@ -130,7 +133,7 @@ impl LegacyApi {
         queue.add(everything());
     }
 
-    /// Names of v1 objects that were not derived.
+    /// The names of NodePools and EC2NodeClasses that were not derived from v1alpha5 objects. They are never written.
     fn foreign(&self) -> Foreign {
         let pools = self.reads.stores.node_pools.list();
         let classes = self.kinds.classes.store.list();
@@ -148,7 +151,7 @@ impl LegacyApi {
         }
     }
 
-    /// The stored object of either derived kind.
+    /// The stored NodePool or EC2NodeClass with this name.
     fn present(&self, kind: &str, name: &str) -> Option<Value> {
         match kind {
             "NodePool" => {
@@ -189,7 +192,7 @@ impl LegacyApi {
         Ok(())
     }
 
-    /// Logs once why a template is not served.
+    /// Logs why an AWSNodeTemplate is not served, once per message.
     fn log(&self, template: &str, refusal: Option<&Refusal>) {
         let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
         match refusal {
@@ -202,7 +205,7 @@ impl LegacyApi {
         }
     }
 
-    /// Writes the status of a v1alpha5 object if it differs.
+    /// Writes the status of a v1alpha5 object if the status has changed.
     async fn write_status(&self, kind: &Kind, object: &DynamicObject, status: Value) -> kube::Result<()> {
         let old = object.data.get("status").cloned().unwrap_or(Value::Null);
         if status
@@ -212,7 +215,8 @@ impl LegacyApi {
             return Ok(());
         }
         let mut patch = json!({"metadata": {"uid": object.uid()}, "status": status});
-        // A merge patch keeps fields that it does not name, so removed resources are set to null.
+        // A merge patch keeps fields that it does not name, so resources that are no longer in the status are set to
+        // null.
         let gone = old.pointer("/resources").and_then(Value::as_object).into_iter().flatten();
         for (name, _) in
             gone.filter(|(name, _)| status.pointer("/resources").is_some_and(|now| now.get(*name).is_none()))
@@ -230,7 +234,8 @@ impl LegacyApi {
 }
 
 impl LegacyApi {
-    /// Deletes derived classes that are not needed anymore, such as one for kubelet settings that were removed.
+    /// Deletes derived EC2NodeClasses that are no longer needed, for example because the kubelet settings for which one
+    /// was derived were removed.
     async fn prune(&self, owners: &BTreeMap<String, usize>, derived: &Derived) -> kube::Result<()> {
         for class in self.kinds.classes.store.list() {
             let owner = class.owner_references().iter().find_map(|owner| owners.get(&owner.uid));
@@ -341,7 +346,8 @@ fn is_derived(labels: &BTreeMap<String, String>) -> bool {
     labels.contains_key(DERIVED_FROM)
 }
 
-/// Whether labels, annotations and owners are as applied; their changes do not increment the generation.
+/// Whether the labels, annotations and owners of the derived object are those that were applied. They are compared,
+/// because changing them does not increment the generation.
 fn has_metadata_of(present: &Value, wanted: &Value) -> bool {
     let pairs = ["labels", "annotations"].iter().all(|field| {
         let wanted = wanted["metadata"].get(*field).and_then(Value::as_object).into_iter().flatten();

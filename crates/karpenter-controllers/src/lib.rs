@@ -1,9 +1,9 @@
-//! Karpenter's controllers. Each one reads the stores, decides with a pure function, and writes.
+//! Karpenter's controllers. Each controller reads the stores, decides with a pure function, and writes the result.
 //!
-//! They access Kubernetes through `kube::Client` and the cloud through `karpenter_cloud::CloudProvider`. They do not
-//! call each other: what one controller writes, the others read from the stores, which apply the writes of this
-//! process at once. Objects of other owners are only written where a rule requires it: nodes of NodeClaims, and pods
-//! that are nominated or evicted.
+//! Controllers access Kubernetes through `kube::Client` and the cloud through `karpenter_cloud::CloudProvider`. They do
+//! not call each other: a write of one controller is applied to the stores at once, where the other controllers read
+//! it. Objects that Karpenter does not own are written only where necessary: nodes of NodeClaims, and pods that are
+//! nominated or evicted.
 
 pub mod annotations;
 mod buffers;
@@ -47,7 +47,8 @@ pub mod writes;
 pub use operator::context::Context;
 pub use settings::{FeatureGates, Settings};
 
-/// The commit of the build, as short as upstream prints it; the build sets KARPENTER_COMMIT.
+/// The commit of the build, with as many digits as upstream prints. The build sets it with the environment variable
+/// KARPENTER_COMMIT.
 pub const COMMIT: &str = match option_env!("KARPENTER_COMMIT") {
     None => "unknown",
     Some(commit) if commit.is_empty() => "unknown",
@@ -55,6 +56,6 @@ pub const COMMIT: &str = match option_env!("KARPENTER_COMMIT") {
     Some(commit) => commit,
 };
 
-/// Digits of a commit hash.
+/// The number of digits of a full commit hash.
 const FULL_HASH_LENGTH: usize = 40;
 const SHORT_HASH_LENGTH: usize = 7;

@@ -1,4 +1,5 @@
-//! Limits how often an error that recurs with every attempt is logged: once, and again after a pause.
+//! Limits how often an error is logged that occurs again with every attempt of an operation: it is logged once, and
+//! again after five minutes.
 
 use std::fmt::Display;
 use std::sync::Arc;
@@ -23,8 +24,8 @@ impl Default for LogThrottle {
 }
 
 impl LogThrottle {
-    /// Whether to log that an operation failed for an object: `false` if it was logged within the last five minutes.
-    /// If `true`, the caller logs it.
+    /// Whether to log now that an operation failed for an object: `false` if that was logged within the last five
+    /// minutes. The caller must log it if the result is `true`, because the call records it as logged.
     pub fn is_due(&self, operation: &str, object: impl Display, now: Timestamp) -> bool {
         let key = format!("{operation} {object}");
         if self.logged.ago(&key, now).is_some() {

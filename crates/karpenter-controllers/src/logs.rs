@@ -17,7 +17,7 @@ use serde::Serialize;
 pub use lines::Lines;
 pub use pass::{Pass, PassIds};
 
-/// How many names a list of pods or instance types contains at most.
+/// How many names of pods or instance types a list in a log line contains at most.
 const NAMED_MAX: usize = 5;
 
 /// The log format.
@@ -27,10 +27,10 @@ pub enum LogFormat {
     Console,
 }
 
-/// A nested value of a field: [`Lines`] prints fields of type bytes as JSON.
+/// A nested value of a field, as JSON text in bytes: [`Lines`] prints fields of type bytes as JSON.
 pub fn json(value: impl Serialize) -> Box<[u8]> {
     let text = serde_json::to_vec(&value);
-    // Only a map with keys that are not strings, or a failing Serialize, cannot be written as JSON.
+    // Serialization fails only for maps whose keys are not strings, and for types whose `Serialize` fails.
     text.unwrap_or_else(|_| b"null".to_vec()).into_boxed_slice()
 }
 

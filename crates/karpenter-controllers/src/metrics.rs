@@ -68,19 +68,19 @@ const LIFETIME_BUCKETS: &[f64] = &[
     30.0 * DAY,
 ];
 
-/// The bounds of `count` buckets, each twice the previous one.
+/// `count` bucket bounds: the first one is `first`, and each further one is twice the previous one.
 fn powers(first: f64, count: i32) -> Vec<f64> {
     (0..count).map(|power| first * 2f64.powi(power)).collect()
 }
 
-/// Since when the stores are not synced, as seen by scrapes.
+/// Since when the stores are not synced. The time counts from the first scrape that found them not synced.
 #[derive(Debug, Default)]
 pub(crate) struct Unsynced {
     began: Mutex<Option<Timestamp>>,
 }
 
 impl Unsynced {
-    /// How long the stores have not been synced, since the first scrape that saw it.
+    /// For how long the stores have not been synced, counted from the first scrape that found them not synced.
     pub(crate) fn seconds(&self, is_synced: bool, now: Timestamp) -> f64 {
         let mut began = self.began.lock().unwrap_or_else(PoisonError::into_inner);
         if is_synced {
@@ -96,7 +96,7 @@ impl Unsynced {
 pub struct Metrics {
     registry: Arc<Registry>,
     declared: Arc<[Declared]>,
-    /// Whether this replica is the leader: only the leader publishes metrics of objects.
+    /// Whether this replica is the leader. Only the leader publishes metrics of objects.
     pub(crate) is_following: Arc<AtomicBool>,
     /// Group and kind of the provider's node classes; empty without a provider.
     pub(crate) class_kinds: Arc<[(&'static str, &'static str)]>,
@@ -158,7 +158,8 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// Metrics with the labels of the provider's node classes and well-known labels.
+    /// The metrics of the controllers. Some have labels that depend on the provider: its node class kinds and its
+    /// well-known labels.
     pub fn of(cloud: &dyn CloudProvider) -> Self {
         Self::new(Some(cloud))
     }
@@ -355,7 +356,7 @@ impl Metrics {
         metrics
     }
 
-    /// The registry, in which a provider registers its own metrics too.
+    /// The registry of the metrics. The cloud provider registers its own metrics in it.
     pub fn registry(&self) -> &Registry {
         &self.registry
     }

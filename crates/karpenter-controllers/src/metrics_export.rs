@@ -1,5 +1,5 @@
-//! What metrics take from the stores: counts of changes ([`follow`]), series that are computed for each scrape
-//! ([`page`]), and the price of NodePools ([`cost`]). The metrics are declared in [`crate::metrics`].
+//! Computes metrics from the stores: [`follow`] counts changes of objects, [`page`] computes series at each scrape, and
+//! [`cost`] sets the price of NodePools. The metrics are declared in [`crate::metrics`].
 
 pub mod cost;
 mod follow;

@@ -1,7 +1,7 @@
-//! The controllers of Nodes: drain and termination of deleted nodes, the label of the node class, node repair.
+//! The controllers of Nodes: drain and termination of deleted nodes, the node class label, and node repair.
 //!
-//! Nodes that have neither this label nor a managed NodeClaim are never written. Which nodes are disrupted is decided in
-//! [`crate::disruption`].
+//! These controllers never modify a Node that has neither the node class label nor a managed NodeClaim.
+//! [`crate::disruption`] decides which nodes are disrupted.
 //!
 //! Upstream: pkg/controllers/node.
 

@@ -1,7 +1,8 @@
-//! Node repair: which nodes are unhealthy by the provider's repair policies, and whether to reboot or replace them.
+//! Node repair: which nodes are unhealthy according to the provider's repair policies, and whether to reboot or replace
+//! them.
 //!
-//! Only matches nodes with policies. Whether a repair is allowed (budgets, too many unhealthy nodes) and its execution are
-//! in [`crate::disruption`]. The compiled policies and recent reboots are in [`crate::state`].
+//! This module only matches nodes with policies. [`crate::disruption`] decides whether a repair is allowed (budgets,
+//! too many unhealthy nodes) and executes it. [`crate::state`] holds the compiled policies and the recent reboots.
 //!
 //! Upstream: pkg/controllers/disruption/repair.go, pkg/controllers/node/health.
 
@@ -43,12 +44,13 @@ impl NodeHealth {
         self.repairs.policies(&*self.cloud)
     }
 
-    /// The repairs of nodes whose toleration has passed, by node name.
+    /// The repairs that are due, by node name: those of nodes with an unhealthy condition for longer than the
+    /// toleration of its policy.
     pub fn repairs(&self, now: Timestamp) -> BTreeMap<String, Repair> {
         self.repair_cases(now).into_iter().map(|(node, found)| (node, found.repair)).collect()
     }
 
-    /// Like [`Self::repairs`], with the cause of each, for logs and metrics.
+    /// Like [`Self::repairs`], with the condition and policy that caused each repair, for logs and metrics.
     pub fn repair_cases(&self, now: Timestamp) -> BTreeMap<String, RepairCase> {
         let Some(policies) = self.policies() else { return BTreeMap::new() };
         let nodes = self.reads.stores.nodes.list();
@@ -64,7 +66,7 @@ impl NodeHealth {
         cases.collect()
     }
 
-    /// Names of nodes with a condition of a policy, also before its toleration has passed.
+    /// Names of nodes with a condition that a policy matches, whether or not its toleration has passed.
     pub fn unhealthy_nodes(&self) -> BTreeSet<String> {
         let Some(policies) = self.policies() else { return BTreeSet::new() };
         let nodes = self.reads.stores.nodes.list();
@@ -129,7 +131,8 @@ fn is_vetoed(node: &Node, claim: &NodeClaim) -> bool {
         || says_so(annotation(claim, labels::ANNOTATION_DO_NOT_REPAIR))
 }
 
-/// The input of matching. After a reboot, tolerations count from its end.
+/// The health of a node for the matching with policies. If a repair rebooted the node, tolerations start again when the
+/// reboot ended.
 pub fn health_facts<'a>(node: &'a Node, claim: &NodeClaim) -> HealthFacts<'a> {
     let rebooting = condition(claim, REBOOTING).filter(|found| found.status == ConditionStatus::False);
     let rebooted_at = rebooting.and_then(|found| found.last_transition_time.as_ref()).map(|time| time.0);

@@ -1,8 +1,7 @@
 //! Evaluates NodeOverlays: validates them, finds conflicts, and writes their status.
 //!
-//! All NodeOverlays are evaluated together, because one may conflict with another. The result replaces the previous
-//! one at once, after the statuses were written.
-//! Upstream: pkg/controllers/nodeoverlay/controller.go.
+//! All NodeOverlays are evaluated in one pass, because one may conflict with another. When all statuses are written,
+//! the result replaces the previous one as a whole. Upstream: pkg/controllers/nodeoverlay/controller.go.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -26,7 +25,7 @@ use crate::stores::listed;
 use crate::writes;
 
 const VALIDATION_SUCCEEDED: &str = "ValidationSucceeded";
-/// NodeOverlays are evaluated again after this time, because changes of prices and offerings trigger no reconcile.
+/// NodeOverlays are evaluated again after this time, because changed prices and offerings trigger no reconcile.
 const EVALUATION_PERIOD: Duration = Duration::from_secs(6 * 3600);
 /// Retry after the instance types of a NodePool could not be resolved.
 const RESOLUTION_RETRY: Duration = Duration::from_secs(10);
@@ -41,7 +40,8 @@ pub struct NodeOverlays {
 
 impl NodeOverlays {
     pub fn watch(&self, queue: &Queue) {
-        // The evaluation also runs without NodeOverlays, because a NodePool cannot launch before it is evaluated.
+        // The evaluation must run even if there are no NodeOverlays, because a NodePool launches nothing before it is
+        // evaluated.
         queue.add(key());
         if let Some(overlays) = &self.reads.stores.node_overlays {
             on_new_generation(overlays, queue);
@@ -110,7 +110,8 @@ impl Reconcile for NodeOverlays {
                     .then_some(("Conflict", "conflict with another overlay")),
             };
             if !self.write(overlay, error, now).await? {
-                // The NodeOverlay changed, so the evaluation is obsolete.
+                // The NodeOverlay was changed during the evaluation, so its result is obsolete and it is evaluated
+                // again.
                 return Ok(Requeue::After(Duration::ZERO));
             }
         }
@@ -121,7 +122,7 @@ impl Reconcile for NodeOverlays {
 }
 
 impl NodeOverlays {
-    /// Writes the status. `false` if the NodeOverlay changed since it was read.
+    /// Writes the status of a NodeOverlay. Returns `false` if the NodeOverlay has changed since it was read.
     async fn write(
         &self,
         overlay: &NodeOverlay,
@@ -133,7 +134,7 @@ impl NodeOverlays {
         let new = decide_status(overlay, error, now);
         match writes::status_unchanged(&self.writes.client, store, overlay, &old, &new).await {
             Ok(Some(_)) => Ok(true),
-            // Either the status is unchanged, or the object does not exist anymore.
+            // Nothing was written: the status is unchanged, or the NodeOverlay no longer exists.
             Ok(None) => Ok(old == new),
             Err(error) if is_conflict(&error) || is_not_found(&error) => Ok(false),
             Err(error) => Err(error),
@@ -156,7 +157,7 @@ pub fn decide_status(
     status
 }
 
-/// All runtime validation errors of a NodeOverlay, in one line.
+/// All validation errors that only the controller can find, not the CRD, in one line.
 fn validation_error(overlay: &NodeOverlay) -> Option<String> {
     let object = serde_json::to_value(overlay).ok()?;
     let errors: Vec<String> =

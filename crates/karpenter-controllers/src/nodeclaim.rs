@@ -1,8 +1,8 @@
 //! The controllers of NodeClaims: launch, registration, initialization, conditions, expiration, garbage collection,
 //! termination.
 //!
-//! Each controller has its decision as a pure function. NodeClaims whose node class is of another provider are ignored.
-//! Draining is in [`crate::node`]; which NodeClaims are created is decided by provisioning and disruption.
+//! Each controller decides with a pure function. NodeClaims whose node class belongs to another provider are ignored.
+//! Nodes are drained by [`crate::node`]. Provisioning and disruption decide which NodeClaims are created.
 //!
 //! Upstream: pkg/controllers/nodeclaim.
 

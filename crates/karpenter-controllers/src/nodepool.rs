@@ -1,7 +1,7 @@
-//! The controllers of NodePools: conditions, the sum of the resources of its nodes, and the hash of its template.
+//! The controllers of NodePools: conditions, the sum of the resources of their nodes, and the hash of their template.
 //!
-//! The controllers write NodePools and annotations of NodeClaims; they create and delete nothing. A NodePool whose node
-//! class is of another provider is never written.
+//! These controllers write only NodePools and annotations of NodeClaims, and create and delete nothing. They never
+//! write a NodePool whose node class belongs to another provider.
 //!
 //! Upstream: pkg/controllers/nodepool.
 

@@ -1,14 +1,15 @@
 //! Pod nomination: writes the planned node to `status.nominatedNodeName` of pending pods right before the node can
 //! receive pods.
 //!
-//! A plan that fills nodes completely fails if the kube-scheduler binds pods to the nodes in another order. From
-//! Kubernetes 1.35 on the kube-scheduler tries the nominated node first and reserves its capacity for the pod. A
-//! nomination that is written too early is dropped at the next failed scheduling attempt. Therefore it is written just
-//! before the last obstacle on the node is removed. Nominations that the kube-scheduler wrote are never changed.
+//! A plan that fills nodes completely fails if the kube-scheduler binds pods to other nodes than planned. From
+//! Kubernetes 1.35 on, the kube-scheduler tries the nominated node first and reserves its capacity for the pod. If the
+//! nomination is written too early, the kube-scheduler drops it at the next failed scheduling attempt. Therefore it is
+//! written just before the last obstacle on the node is removed. Nominations that the kube-scheduler wrote are never
+//! changed.
 //!
-//! To make our own taint the last obstacle, [`RegistrationGate`] keeps `karpenter.sh/unregistered` a little longer on
-//! a node that is about to become ready. Where that is not possible, [`NominationController`] nominates again once the
-//! node is open.
+//! [`RegistrationGate`] keeps the taint `karpenter.sh/unregistered` a little longer on a node that is about to become
+//! ready, so that this taint is the last obstacle. Where that is not possible, [`NominationController`] nominates again
+//! once the node is open.
 //!
 //! A node is *open* if neither a taint nor its condition `Ready` keeps planned pods from being bound to it.
 
@@ -42,26 +43,26 @@ use crate::nominations::{
 };
 use crate::state::PodReservation;
 
-/// How long the gate keeps its record of a node that never opens.
+/// How long the gate remembers a node that never opens.
 const GATE_RECORD_TTL: Duration = Duration::from_secs(120);
 /// How often the gate checks whether the pods that a command moves to a node are pending.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Decides when the taint `karpenter.sh/unregistered` is removed from a new node.
 ///
-/// The gate waits until other obstacles are gone, until moved pods are pending, and until nodes that become ready at
-/// about the same time can be opened together. Clones share the state.
+/// The gate waits until all other obstacles on the node are gone, until the pods that a command moves to it are
+/// pending, and until nodes that become ready at about the same time can be opened together. Clones share the state.
 #[derive(Clone)]
 pub struct RegistrationGate {
     nominator: Nominator,
-    /// The mode of the planner: only mode `Cost` keeps nodes closed for moved pods.
+    /// The mode of the planner. Nodes are kept closed for moved pods only in mode `Cost`.
     mode: Mode,
     /// When the gate first saw a node, by uid of the claim.
     seen_since: Arc<Mutex<BTreeMap<String, Timestamp>>>,
     /// Nodes that are kept closed for moved pods, by uid of the claim.
     holds: Arc<Mutex<BTreeMap<String, ReplacementHold>>>,
     batch: Arc<Mutex<OpenBatch>>,
-    /// The queue of the claim lifecycle.
+    /// The queue of the NodeClaim lifecycle controller.
     claims: Arc<OnceLock<Queue>>,
 }
 
@@ -79,12 +80,13 @@ impl RegistrationGate {
 
     /// Sets the queue through which the gate triggers a reconcile of a claim.
     pub fn connect(&self, claims: &Queue) {
-        // Later calls have no effect: there is one controller of claims.
+        // Setting the queue a second time has no effect. That is correct, because there is only one lifecycle
+        // controller.
         let _ = self.claims.set(claims.clone());
     }
 
-    /// Nominates the claim's node before it opens. If the claim leads a batch, nominates the nodes of the whole batch and
-    /// then triggers the other claims, those with the most pods first.
+    /// Nominates the claim's node for its pods before the node opens. If the claim leads a batch, nominates the nodes
+    /// of all claims of the batch, and then triggers reconciles of these claims, those with the most pods first.
     pub async fn open(&self, claim_name: &str) {
         if !self.nominator.is_enabled {
             return;
@@ -121,8 +123,9 @@ impl RegistrationGate {
         }
     }
 
-    /// How long to keep the unregistered taint before this function is called again; `None` if it should be removed
-    /// now. Only nodes with pod reservations are held. The caller also calls it whenever the node changes.
+    /// How long to keep the unregistered taint until this function is called again; `None` if the taint should be
+    /// removed now. The caller also calls this function whenever the node changes. Only nodes for which pods are
+    /// planned keep the taint.
     pub fn hold(&self, claim: &NodeClaim, node: &Node) -> Option<Duration> {
         self.nominator.reads.state.set_held_for_moved_pods(name_of(claim), false);
         let is_planned_for = || {
@@ -158,12 +161,13 @@ impl RegistrationGate {
         }
     }
 
-    /// Whether the node is ready except for our taint, and keeps the taint until the pods that a command moves there
-    /// are pending.
+    /// Whether the node is ready except for the unregistered taint, and must keep this taint until the pods that a
+    /// command moves to the node are pending.
     fn waits_for_moved_pods(&self, claim: &NodeClaim, node: &Node, now: Timestamp) -> bool {
         let is_initializable =
             claim.spec.startup_taints.iter().flatten().next().is_none() && has_all_resources(claim, node);
-        // Unhealthy and expired nodes are deleted only when their replacement is open.
+        // Only replacements of underutilized and drifted nodes can wait: an unhealthy or expired node is deleted only
+        // after its replacement is open.
         let can_wait = matches!(created_for(claim), Some(Reason::Underutilized | Reason::Drifted));
         if !is_initializable || !can_wait || self.mode != Mode::Cost {
             return false;
@@ -180,7 +184,7 @@ impl RegistrationGate {
     }
 }
 
-/// Whether a node with reservations exists that is not open yet and not in the batch.
+/// Whether a node is expected to open soon that has reservations and is not in the batch.
 fn is_another_node_expected(reads: &Reads, batch: &BTreeMap<String, usize>) -> bool {
     let others = reads.state.hosts_with_pod_reservations().into_iter();
     let others = others.filter(|claim| !batch.contains_key(claim));

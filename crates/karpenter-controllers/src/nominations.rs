@@ -1,7 +1,7 @@
-//! Nominations of pods: the writes of `status.nominatedNodeName`, and which pods are expected on a host.
+//! Nominations of pods: writes `status.nominatedNodeName`, and determines which pods are expected on a host.
 //!
-//! [`crate::nomination`] decides when a node opens; [`crate::provisioning`] nominates nodes for pods that inherit a
-//! reservation. Nominations that the kube-scheduler wrote are never changed.
+//! [`crate::nomination`] decides when pods can be bound to a new node. [`crate::provisioning`] nominates nodes for pods
+//! that inherit a reservation. Nominations that the kube-scheduler wrote are never changed.
 
 pub(crate) mod available_capacity;
 pub(crate) mod node_access;
@@ -27,12 +27,12 @@ use crate::pods;
 use crate::state::PodReservation;
 use crate::stores::{BY_PROVIDER_ID, UNBOUND_BY_OWNER};
 
-/// The number of pods that are patched concurrently.
+/// The maximum number of pods that are patched concurrently.
 pub(crate) const CONCURRENT_WRITES_MAX: usize = 64;
-/// Attempts to patch a pod that changes at the same time.
+/// The maximum number of attempts to patch a pod that other clients change at the same time.
 const CONFLICT_ATTEMPTS_MAX: usize = 3;
 
-/// What writes of nominations need. Clones share all state.
+/// The inputs of functions that write nominations. Clones share all state.
 #[derive(Clone)]
 pub struct Nominator {
     pub reads: Reads,
@@ -43,8 +43,8 @@ pub struct Nominator {
 
 /// Nominates the claim's node for the pods that have a reservation on it.
 ///
-/// To be called right before the last obstacle on the node is removed. While another obstacle remains, the call does
-/// nothing. Pods whose patch fails are left to the kube-scheduler.
+/// Call this function right before the last obstacle on the node is removed; while there are other obstacles, it does
+/// nothing. If the patch of a pod fails, the kube-scheduler chooses the pod's node.
 pub async fn write_nominations(nominator: &Nominator, claim_name: &str) {
     if !nominator.is_enabled {
         return;
@@ -62,7 +62,8 @@ pub(crate) async fn nominate_all(nominator: &Nominator, reservations: Vec<PodRes
         .await;
 }
 
-/// The reservations on a claim whose node is about to open, with the node's name.
+/// The reservations on a claim whose node can receive pods now or after its next change, each with the name of the
+/// node.
 pub(crate) fn reservations_to_nominate(reads: &Reads, claim_name: &str) -> Vec<(PodReservation, String)> {
     let claim = reads.stores.node_claims.get("", claim_name);
     let Some(node) = node_of(reads, claim_name, claim.as_deref()) else { return Vec::new() };
@@ -78,8 +79,8 @@ pub(crate) fn reservations_to_nominate(reads: &Reads, claim_name: &str) -> Vec<(
         .collect()
 }
 
-/// Removes nominations that this process wrote and that are obsolete. Failures are ignored: the kube-scheduler drops a
-/// nomination when the pod does not fit the node.
+/// Removes nominations that this process wrote and that are obsolete. Failures are ignored, because the kube-scheduler
+/// drops a nomination itself when the pod does not fit the node.
 pub async fn clear(nominator: &Nominator, reservations: &[PodReservation]) {
     for reservation in reservations {
         let Some(node) = &reservation.nominated else { continue };
@@ -96,8 +97,8 @@ pub(crate) async fn nominate(nominator: &Nominator, reservation: PodReservation,
     }
     let former = nominator.reads.state.nominated_by_us(&reservation.uid);
     let is_free = |pod: &Pod| pods::nominated_node(pod).is_none_or(|name| former.as_deref() == Some(name));
-    // Recorded before it is written: the kube-scheduler may drop the nomination before the response arrives, and
-    // [`NominationController`] only restores nominations that are recorded.
+    // The nomination is recorded before it is written: the kube-scheduler may drop it before the response arrives, and
+    // [`NominationController`] restores only nominations that are recorded.
     nominator.reads.state.set_nominated(&reservation.uid, Some(node));
     nominator.reads.state.set_nominated_by_us(&reservation.uid, Some(node));
     let outcome = write(nominator, &reservation, is_free, Some(node)).await;
@@ -120,8 +121,8 @@ pub(crate) async fn nominate(nominator: &Nominator, reservation: PodReservation,
     }
 }
 
-/// Patches the nomination if the pod is still pending and `may` allows it. The patch carries the resource version that was
-/// checked. Returns whether the pod has the nomination now.
+/// Patches the nomination if the pod is still pending and `may` returns true for it. The patch contains the resource
+/// version of the checked pod, so that it fails if the pod has changed. Returns whether the pod has the nomination now.
 async fn write(
     nominator: &Nominator,
     reservation: &PodReservation,
@@ -164,11 +165,11 @@ async fn write(
     Ok(false)
 }
 
-/// The Node of a claim that is not terminating; if there is no claim, the Node of that name.
+/// The Node of a claim; `None` if the claim is terminating. If there is no claim, the Node with this name.
 pub(crate) fn node_of(reads: &Reads, name: &str, claim: Option<&NodeClaim>) -> Option<Arc<Node>> {
     let nodes = &reads.stores.nodes;
     let Some(claim) = claim else {
-        // A node of a NodePool without a claim will be deleted, so it does not count.
+        // A node of a NodePool whose claim does not exist will be deleted, so no pods are expected on it.
         let is_ours = |node: &Arc<Node>| label(&**node, labels::NODEPOOL).is_some();
         return nodes.get("", name).filter(|node| !is_ours(node));
     };
@@ -182,7 +183,8 @@ pub(crate) fn node_of(reads: &Reads, name: &str, claim: Option<&NodeClaim>) -> O
     by_id.or_else(by_name)
 }
 
-/// Whether a pod is expected on the host: it has a reservation there and runs nowhere else, or may inherit one.
+/// Whether a pod will still come to the host: a pod that has a reservation on it and is not bound elsewhere, or one
+/// that may inherit such a reservation.
 pub(crate) fn expects_pods(reads: &Reads, host: &str) -> bool {
     let mut owners = reads.state.owners_of_moved_slots(host);
     for reservation in reads.state.reservations_on(host) {
@@ -199,7 +201,8 @@ pub(crate) fn pod_of(reads: &Reads, reservation: &PodReservation) -> Option<Arc<
     reads.stores.pods.get_key(&reservation.pod).filter(|pod| pods::uid_of(pod) == reservation.uid)
 }
 
-/// Whether one of these controllers has an unbound pod without a reservation. Pods with a reservation go to that host.
+/// Whether one of these controllers has an unbound pod without a reservation. Only such a pod can inherit a
+/// reservation.
 pub(crate) fn has_unreserved_pod_of(reads: &Reads, owners: &BTreeSet<String>) -> bool {
     let is_unreserved =
         |pod: &Arc<Pod>| pods::is_active(pod) && reads.state.reservation_of(pods::uid_of(pod)).is_none();

@@ -1,9 +1,9 @@
-//! Filters the provider's instance types by feature gates and applies the corrections of NodeOverlays.
+//! A cloud provider that filters the instance types of another one by feature gates and applies the corrections of
+//! NodeOverlays.
 //!
-//! Wraps a cloud provider; all other calls are passed through. While the gate NodeOverlay is enabled, a NodePool has
-//! no instance types until the NodeOverlays are evaluated for it, so that no instance is launched at a price that is
-//! about to be corrected.
-//! Upstream: pkg/cloudprovider/overlay/cloudprovider.go, pkg/controllers/nodeoverlay/store.go.
+//! All other calls are passed to the wrapped provider. While the gate NodeOverlay is enabled, a NodePool has no
+//! instance types until the NodeOverlays are evaluated for it, so that no instance is launched at a price that is about
+//! to be corrected. Upstream: pkg/cloudprovider/overlay/cloudprovider.go, pkg/controllers/nodeoverlay/store.go.
 
 #[cfg(test)]
 mod tests;
@@ -24,7 +24,7 @@ use crate::settings::FeatureGates;
 
 type Types = Arc<Vec<InstanceType>>;
 
-/// The evaluated NodeOverlays. Clones share the state.
+/// The result of evaluating NodeOverlays: corrections of instance types. Clones share the state.
 #[derive(Clone, Default)]
 pub struct OverlayStore {
     shared: Arc<Mutex<Stored>>,
@@ -52,7 +52,7 @@ struct CorrectedTypes {
 }
 
 impl OverlayStore {
-    /// Replaces all corrections at once.
+    /// Replaces the corrections of all NodePools at once.
     pub fn replace(&self, corrections: Corrections, evaluated: BTreeSet<String>) {
         let mut stored = self.stored();
         let is_changed = stored.corrections != corrections || stored.evaluated != evaluated;
@@ -69,7 +69,7 @@ impl OverlayStore {
         }
     }
 
-    /// Calls `listener` whenever prices or capacities may have changed.
+    /// Calls `listener` whenever corrections change, because prices or capacities may then be different.
     pub fn on_change(&self, listener: impl Fn() + Send + Sync + 'static) {
         self.stored().listeners.push(Arc::new(listener));
     }
@@ -137,7 +137,7 @@ pub struct Offerings {
     inner: Arc<dyn CloudProvider>,
     gates: FeatureGates,
     overlays: OverlayStore,
-    /// Cache of the lists without reserved offerings, by NodePool.
+    /// By NodePool: the provider's list, and the same list without reserved offerings.
     without_reserved_cache: Mutex<BTreeMap<String, (Types, Types)>>,
 }
 

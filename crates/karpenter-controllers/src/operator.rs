@@ -1,9 +1,8 @@
 //! The operator starts and stops all controllers of a process.
 //!
-//! [`Operator::watch`] starts the watches, [`Operator::start`] starts the controllers, and [`Operator::stop`] stops
-//! both after the passes in progress. Leader election, if enabled, takes place in between. Nothing here decides about
-//! pods, NodeClaims or nodes.
-//! Upstream: pkg/operator/operator.go, pkg/controllers/controllers.go.
+//! [`Operator::watch`] starts the watches, and [`Operator::start`] starts the controllers; leader election, if enabled,
+//! takes place between the two. [`Operator::stop`] stops watches and controllers after the passes in progress. Nothing
+//! here decides about pods, NodeClaims or nodes. Upstream: pkg/operator/operator.go, pkg/controllers/controllers.go.
 
 pub mod context;
 pub mod election;
@@ -58,7 +57,8 @@ use crate::static_capacity::{StaticDeprovisioning, StaticProvisioning};
 use crate::status_events::TransitionEvents;
 use crate::stores::{OptionalKinds, Stores};
 
-/// Concurrent reconciles of status events per kind.
+/// The maximum number of concurrent reconciles of a controller that publishes status events; there is one for each
+/// kind.
 const STATUS_EVENT_WORKERS: usize = 10;
 
 /// All controllers of a process.
@@ -83,7 +83,7 @@ impl Operator {
         }
     }
 
-    /// Starts the watches that fill the stores. Nothing is written yet.
+    /// Starts the watches that fill the stores. No object is written before [`Self::start`].
     pub fn watch(client: Client, cloud: Arc<dyn CloudProvider>, clock: Clock, options: Options) -> Self {
         let metrics = Metrics::of(&*cloud);
         let measured: Arc<dyn CloudProvider> = Arc::new(MeasuredCloud::new(cloud, metrics.clone()));
@@ -143,11 +143,11 @@ impl Operator {
         self.start_disruption();
     }
 
-    /// Waits for passes in progress, then stops all controllers and watches.
+    /// Stops all controllers after their passes in progress have ended, and then the watches.
     pub async fn stop(self) {
         self.shutdown.request();
         for worker in self.workers {
-            // A worker task that panicked has ended, so the error of joining it is ignored.
+            // Joining fails if the worker panicked. It has ended in that case too, so the error is ignored.
             let _ = worker.await;
         }
         for watch in &self.watches {
@@ -270,7 +270,7 @@ impl Operator {
             evictions: queue.clone(),
         };
         self.spawn("node.termination", termination, NodeTermination::watch, workers);
-        // The controller runs regardless of feature gates, so that a reboot in progress is finished.
+        // This controller runs even if node repair is disabled, so that a reboot in progress is finished.
         let reboots = RebootController::new(context.reads(), context.writes(), context.cloud.clone(), queue);
         self.spawn("nodeclaim.reboot", reboots, RebootController::watch, 10);
         if context.gates.node_repair && context.settings.is_node_repair_legacy {
@@ -303,7 +303,8 @@ impl Operator {
         self.spawn("pod.deletioncost", costs, PodDeletionCosts::watch, 1);
     }
 
-    /// Two controllers share the commands; each has its own queue and name.
+    /// Starts the evaluation loop and the command loop of disruption as two controllers, each with its own queue and
+    /// name.
     fn start_disruption(&mut self) {
         let disruption = Arc::new(Disruption::new(self.context.disruption_inputs()));
         let (evaluations, commands) = (self.queue("disruption"), self.queue("disruption.queue"));
@@ -366,7 +367,7 @@ impl Operator {
         );
     }
 
-    /// The shutdown signal of this process, for passes that wait for long.
+    /// The shutdown signal of this process. Passes that wait for long end when it is set.
     pub fn shutdown_signal(&self) -> Shutdown {
         self.shutdown.clone()
     }

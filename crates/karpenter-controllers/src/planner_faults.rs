@@ -1,4 +1,4 @@
-//! Reports planner faults of all controllers that run the planner.
+//! Reports faults of the planner, for all controllers that run it.
 
 use jiff::Timestamp;
 use karpenter_model::problem::Mode;

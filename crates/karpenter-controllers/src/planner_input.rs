@@ -1,5 +1,5 @@
-//! Reads what provisioning, disruption and pod deletion costs give to the planner: pending pods, pods with a reservation,
-//! and the cluster.
+//! Reads the input of the planner: pending pods, pods with a reservation, and the cluster. Provisioning, disruption and
+//! pod deletion costs use it.
 
 pub(crate) mod disruption;
 mod hosts;
@@ -34,16 +34,16 @@ use crate::state::PodReservation;
 use crate::state::launch_backoff::SharedLaunchBackoff;
 use crate::stores::{BY_NODE, BY_PROVIDER_ID, Stores, listed};
 
-/// A pod on a node that is not marked may keep a reservation of a command for this long, because marks and
-/// reservations are not read at the same instant.
+/// How long a pod keeps a reservation of a command although its node is not marked for deletion. Reservations and marks
+/// are not read at the same instant, so one may be seen before the other.
 const MOVE_SETTLE: Duration = Duration::from_secs(5);
 
-/// How long after its node opened a pod keeps its reservation because the kube-scheduler still has the nomination.
-/// Newer kube-schedulers keep a nomination that another process wrote after a failed attempt, and retry after five
-/// minutes.
+/// How long a pod keeps its reservation after pods can be bound to its node, because `status.nominatedNodeName` still
+/// has the node. Newer kube-schedulers keep a nomination of another process after a failed attempt, and retry the pod
+/// only after five minutes. So a nomination that still exists does not mean that the pod was not tried.
 const NOMINATED_MAX: Duration = Duration::from_secs(60);
 
-/// What is read for the planner. Clones share all state.
+/// The object that reads the input of the planner. Clones share all state.
 #[derive(Clone)]
 pub struct PlannerReader {
     pub reads: Reads,
@@ -64,9 +64,9 @@ pub(crate) struct ClassifiedPods {
     pub(crate) bound: Vec<Arc<Pod>>,
     /// Pods without a node or reservation, which are planned in this pass.
     pub(crate) pending: Vec<Arc<Pod>>,
-    /// Pods with a reservation, with the host of the reservation.
+    /// Pods with a reservation. The name is the host of the reservation.
     pub(crate) expected: Vec<(String, Arc<Pod>)>,
-    /// Reservations that were removed because they expired or their host is gone.
+    /// Reservations that this pass removed, because they expired or because their host no longer exists.
     pub(crate) expired_reservations: Vec<PodReservation>,
     /// Hosts on which pods inherited reservations of deleted pods.
     pub(crate) inherited_on: BTreeSet<String>,
@@ -75,8 +75,8 @@ pub(crate) struct ClassifiedPods {
     pub(crate) is_preempting: bool,
 }
 
-/// Classifies all pods and updates reservations: removes those of bound pods, those on hosts that are gone, and those
-/// of pods that the kube-scheduler did not bind in time.
+/// Classifies all pods and updates the reservations. Removes the reservations of pods that are bound or that the
+/// kube-scheduler did not bind in time, and the reservations on hosts that no longer exist.
 pub(crate) fn classify_pods(
     reader: &PlannerReader,
     nomination_ttl: Duration,
@@ -95,8 +95,9 @@ pub(crate) fn classify_pods(
             reader.reads.state.release_to_successor(&reservation.uid, now);
             continue;
         };
-        // A pod that is still bound to its old node is not overdue, because it is not evicted yet. Nor is a nominated
-        // pod that the kube-scheduler has not tried: it drops the nomination when it tries in vain.
+        // Two kinds of pods keep their reservation for longer: a pod that is still bound to its old node, because it is
+        // not evicted yet; and a pod that still has its nomination, because the kube-scheduler drops the nomination
+        // when it tries the pod without success.
         let is_named =
             reservation.nominated.is_some() && pods::nominated_node(&pod) == reservation.nominated.as_deref();
         let is_queued = || {
@@ -118,7 +119,7 @@ pub(crate) fn classify_pods(
         if let Some(node) = pods::node_name(&pod) {
             let is_on_terminating_node = hosts.terminating_nodes.contains(node);
             match reader.reads.state.reservation_of(uid) {
-                // Capacity stays reserved for a pod on a terminating node even if the pod cannot be evicted now.
+                // The pod keeps its reservation even if it cannot be evicted now, because its node is terminating.
                 Some(reservation) if is_on_terminating_node => {
                     classified.expected.push((reservation.host, pod.clone()))
                 }
@@ -146,8 +147,8 @@ pub(crate) fn classify_pods(
     classified
 }
 
-/// Whether the pod cannot be bound to the node: the node has a permanent taint that the pod does not tolerate, or is
-/// full of pods that are not terminating.
+/// Whether the pod can never be bound to the node: the node has a permanent taint that the pod does not tolerate, or
+/// the pod does not fit even after all terminating pods of the node are gone.
 fn can_never_run_on(stores: &Stores, node: Option<&str>, pod: &Pod) -> bool {
     let Some(node) = node.and_then(|name| stores.nodes.get("", name)) else { return false };
     let tolerations = pod.spec.tolerations.as_deref().unwrap_or_default();
@@ -160,7 +161,7 @@ fn can_never_run_on(stores: &Stores, node: Option<&str>, pod: &Pod) -> bool {
         || !AvailableCapacity::after_terminations(&node, &bound_pods).try_reserve(pod)
 }
 
-/// Like [`classify_pods`], without changing any state.
+/// Classifies all pods like [`classify_pods`], but does not change reservations.
 pub(crate) fn classify_pods_read_only(reader: &PlannerReader, now: Timestamp) -> ClassifiedPods {
     let stores = &reader.reads.stores;
     let hosts = Hosts::read(reader, nomination_ttl(reader.settings.batch_max), now);
@@ -209,8 +210,7 @@ fn classify_unbound_pod(
 ) {
     let reservation = reader.reads.state.reservation_of(pods::uid_of(pod));
     if let Some(node) = hosts.scheduler_nomination_of(reader, pod) {
-        // The kube-scheduler preempts pods for this pod on another node, so its capacity must not also be reserved on
-        // this host.
+        // The kube-scheduler makes room for this pod on another node, so this host need not reserve capacity for it.
         reader.reads.state.remove_reservation(pods::uid_of(pod));
         classified.is_preempting = true;
         let claim =
@@ -232,8 +232,8 @@ fn classify_unbound_pod(
     }
 }
 
-/// Lets a pod inherit the reservation of a deleted pod of its controller, if the host still has capacity for it.
-/// Other pods may have used the capacity of an open node; such reservations are removed.
+/// Lets a pod inherit the reservation of a deleted pod of the same controller, if the host still has capacity for it.
+/// Reservations whose capacity other pods have used are removed.
 fn inherit_slot(reader: &PlannerReader, hosts: &Hosts, pod: &Arc<Pod>, now: Timestamp) -> Option<String> {
     let is_usable = |claim: &str, since, is_move| hosts.is_usable(claim, since, is_move);
     loop {
@@ -275,7 +275,7 @@ pub(crate) fn still_needs_a_node(stores: &Stores, planned: &Pod) -> bool {
     })
 }
 
-/// Whether the node of a claim has this name.
+/// Whether this is the name of the claim's node.
 pub(crate) fn is_node_of(stores: &Stores, claim: &str, node: &str) -> bool {
     let claim = stores.node_claims.get("", claim);
     let id = claim.as_ref().and_then(|claim| claim.status.as_ref()?.provider_id.as_deref());
@@ -283,7 +283,7 @@ pub(crate) fn is_node_of(stores: &Stores, claim: &str, node: &str) -> bool {
     nodes.iter().any(|one| one.metadata.name.as_deref() == Some(node))
 }
 
-/// NodePools that may launch, with their instance types.
+/// The NodePools that may launch nodes now, with their instance types.
 pub(crate) async fn launching_pools(reader: &PlannerReader) -> Vec<PoolInput> {
     let mut pools = Vec::new();
     for pool in reader.reads.stores.node_pools.list() {
@@ -296,8 +296,8 @@ pub(crate) async fn launching_pools(reader: &PlannerReader) -> Vec<PoolInput> {
             Err(error) => {
                 let name = pool.metadata.name.as_deref().unwrap_or_default();
                 tracing::error!(nodepool = name, %error, "skipping, unable to resolve instance types");
-                // If the instance types cannot be read, the NodePool is kept without any, so that it appears in the
-                // reasons of unschedulable pods.
+                // A NodePool whose instance types cannot be read gets none. So no node is planned for it, and it
+                // appears in the reasons of unschedulable pods.
                 Arc::default()
             }
         };
@@ -306,7 +306,7 @@ pub(crate) async fn launching_pools(reader: &PlannerReader) -> Vec<PoolInput> {
     pools
 }
 
-/// The input of the planner.
+/// The input of the planner, from classified pods and the stores.
 pub(crate) fn planning_input(
     reader: &PlannerReader,
     classified: ClassifiedPods,
@@ -350,7 +350,8 @@ fn not_ready_pools(reader: &PlannerReader) -> Vec<Arc<NodePool>> {
     pools
 }
 
-/// The default spread constraints of the scheduler configuration, and the workloads that they apply to.
+/// The default spread constraints of the kube-scheduler configuration, and the workloads and Services from which their
+/// selectors are derived.
 fn spreading(reader: &PlannerReader) -> DefaultSpreadInput {
     let config = reader.settings.scheduler_config.clone();
     if config.is_empty() {
@@ -366,13 +367,13 @@ fn spreading(reader: &PlannerReader) -> DefaultSpreadInput {
     }
 }
 
-/// Adds the virtual pods to the pending pods.
+/// Adds the virtual pods of CapacityBuffers to the pending pods.
 fn add_buffers(reader: &PlannerReader, classified: &mut ClassifiedPods) {
     classified.pending.extend(virtual_pods(&reader.reads.stores, &reader.gates));
 }
 
-/// Adds the virtual pods to the nodes that the last pass planned them onto, so that disruption sees this capacity in
-/// use.
+/// Adds each virtual pod of a CapacityBuffer to the node that provisioning last planned it onto, so that disruption
+/// counts the capacity as used.
 fn add_buffers_to_snapshot(reader: &PlannerReader, classified: &mut ClassifiedPods) {
     let hosts = reader.reads.state.buffer_hosts();
     for pod in virtual_pods(&reader.reads.stores, &reader.gates) {
@@ -387,7 +388,7 @@ fn add_buffers_to_snapshot(reader: &PlannerReader, classified: &mut ClassifiedPo
     }
 }
 
-/// Whether at least `limit` has passed since then.
+/// Whether at least `limit` has passed since `started`.
 pub(crate) fn is_overdue(started: Timestamp, now: Timestamp, limit: Duration) -> bool {
     since(now, started) >= limit
 }

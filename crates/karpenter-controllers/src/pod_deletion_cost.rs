@@ -1,8 +1,8 @@
-//! Sets the pod deletion cost, so that the ReplicaSet controller first removes pods from nodes that disruption would
-//! delete next, so that scale-in empties these nodes.
+//! Sets the annotation `controller.kubernetes.io/pod-deletion-cost` on pods, so that a ReplicaSet that scales in first
+//! removes pods from nodes that disruption would delete next. Scaling in thus empties these nodes.
 //!
-//! Writes one annotation, on pods of ReplicaSets, and only with the feature gate `PodDeletionCostManagement`. The order of
-//! nodes is an estimate of what the evaluation will select.
+//! Nodes are ranked by an estimate of the order in which disruption will select them. Only pods of ReplicaSets get the
+//! annotation, and only with the feature gate `PodDeletionCostManagement`.
 //!
 //! Upstream: pkg/controllers/pod/deletioncost.
 
@@ -41,7 +41,7 @@ pub struct PodDeletionCosts {
     reader: PlannerReader,
     reports: Writes,
     writes: CostQueue,
-    /// The revision of the cluster at the last pass.
+    /// The revision of the stores at the last pass, to skip passes without a change.
     seen: Mutex<Option<u64>>,
 }
 
@@ -54,7 +54,7 @@ impl PodDeletionCosts {
         queue.add(ObjectKey::new("", "deletion-costs"));
     }
 
-    /// Every managed node with its pods of ReplicaSets.
+    /// All managed nodes, each with the deletion costs of its pods that belong to ReplicaSets.
     fn nodes(&self, assembled: &AssembledCluster) -> Vec<Ranked> {
         let stores = &self.reader.reads.stores;
         let state_nodes = assembled.cluster.state_nodes.iter().enumerate();
@@ -130,7 +130,8 @@ fn is_terminating(node: &Node) -> bool {
     is_deleting(node) || taints.any(|taint| is_disrupted(&taint.key, &taint.effect))
 }
 
-/// Whether a pod would not be created again elsewhere by a controller.
+/// Whether the pod keeps its node out of the ranking: no ReplicaSet, Job or DaemonSet controls the pod, and it is not
+/// in `kube-system`.
 fn is_pinning(pod: &Pod) -> bool {
     let is_system = pod.namespace() == "kube-system";
     !is_system && !is_controlled_by(pod, &["ReplicaSet", "Job", "DaemonSet"])
@@ -144,7 +145,7 @@ fn is_controlled_by(pod: &Pod, kinds: &[&str]) -> bool {
     })
 }
 
-/// The value of the annotation; this controller writes only numbers.
+/// The current deletion cost of a pod. This controller writes only integers; users may have written something else.
 fn cost_of(pod: &Arc<Pod>) -> Cost {
     match pod.annotation(labels::ANNOTATION_POD_DELETION_COST) {
         None => Cost::Absent,

@@ -1,4 +1,4 @@
-//! The rules about pods of [`karpenter_state::pods`], and the key of a pod in its store.
+//! Re-exports the functions about pods in [`karpenter_state::pods`], and defines the key of a pod in its store.
 
 use karpenter_runtime::object::ObjectKey;
 use karpenter_state::pod::Pod;

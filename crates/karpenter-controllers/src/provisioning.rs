@@ -1,10 +1,10 @@
-//! The provisioner: collects unschedulable pods into a batch, plans nodes for them, creates NodeClaims, and reserves the
-//! planned capacity for the pods.
+//! The provisioner: collects unschedulable pods into a batch, plans nodes for them, creates NodeClaims, and reserves
+//! the planned capacity for the pods.
 //!
-//! Only one pass runs at a time. A pass only reads stores, plans on a separate thread, checks every plan with the
-//! validator, and writes only NodeClaims, events, pod nominations and the status of CapacityBuffers. Unlike upstream it
-//! does not stop while a claim waits for its launch: the planner counts such a claim as the smallest node that it may
-//! become, and its pods keep their reservations.
+//! Only one pass runs at a time. A pass reads only stores, plans on a separate thread, and checks every plan with the
+//! validator. It writes only NodeClaims, events, pod nominations and the status of CapacityBuffers. Unlike upstream,
+//! the provisioner also plans while a claim has no instance yet: the planner counts such a claim as the smallest node
+//! that it may become, and the pods planned for it keep their reservations.
 //!
 //! Upstream: pkg/controllers/provisioning.
 
@@ -44,15 +44,15 @@ use crate::{nominations, planner_input, pods};
 
 pub use batcher::Batcher;
 
-/// How long after a pass pods that are still pending are planned again.
+/// If pods are still pending after a pass, they are planned again after this time.
 pub const RETRY_AFTER: Duration = Duration::from_secs(10);
 /// The value of the label `controller` in upstream's metrics.
 const METRIC_LABEL: &str = "provisioner";
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// A batch closes when no new trigger arrived for this long.
+    /// A batch closes when no pod or other trigger was added for this long.
     pub batch_idle: Duration,
-    /// A batch closes at the latest after this long.
+    /// A batch closes at the latest this long after its first trigger.
     pub batch_max: Duration,
     pub planner: Options,
 }
@@ -68,13 +68,13 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// How long a reservation on an open node lasts.
+    /// How long a reservation is kept after pods can be bound to its node.
     pub fn nomination_ttl(&self) -> Duration {
         nomination_ttl(self.batch_max)
     }
 }
 
-/// What the provisioner is given.
+/// The parts of the operator that the provisioner uses.
 pub struct Inputs {
     pub reads: Reads,
     pub writes: Writes,
@@ -93,7 +93,7 @@ pub struct Provisioner {
     journal: DecisionJournal,
     settings: Settings,
     batcher: Arc<Mutex<Batcher>>,
-    /// State between passes that only affects what is published.
+    /// State of earlier passes that affects only which events and journal entries are published.
     report_state: Mutex<act::ReportState>,
     last_idle_pass: Mutex<fingerprint::LastIdlePass>,
     suspects: Mutex<faults::Suspects>,
@@ -126,8 +126,8 @@ impl Provisioner {
         self
     }
 
-    /// Triggers of a batch: a pending pod, a disrupted node, a claim that is deleted, and a NodePool that changed or became
-    /// ready.
+    /// Observes the objects that trigger a batch: pods that become pending, nodes that get the disrupted taint, claims
+    /// that are deleted, and NodePools that change or become ready.
     pub fn watch(&self, queue: &Queue) {
         let trigger = self.trigger(queue);
         let (state, stores) = (self.reads.state.clone(), self.reads.stores.clone());
@@ -250,7 +250,7 @@ impl Provisioner {
         let work = move || decide::decide(&input, options, &suspects, &*planner);
         let decided = match compute::run(Lane::Provisioning, work).await {
             Ok(decided) => decided,
-            // The fault is not known to be caused by a single pod, so the whole batch is retried.
+            // The planner panicked, and it is not known which pod is the cause, so the whole batch is retried.
             Err(fault) => decide::Decided {
                 faults: faults::Faults::of_assembly(fault, mode),
                 ..decide::Decided::default()
@@ -270,14 +270,15 @@ impl Provisioner {
         outcome.map(|requeue| after.earlier(requeue))
     }
 
-    /// Nominates nodes for pods that inherited a reservation, if the node is open already.
+    /// Nominates nodes for pods that inherited a reservation, if pods can be bound to the node already.
     async fn nominate_inherited(&self, pods: &planner_input::ClassifiedPods) {
         for claim in &pods.inherited_on {
             nominations::write_nominations(&self.nominator, claim).await;
         }
     }
 
-    /// Requeues while there are pending pods, reservations or terminating nodes, in case no watch event triggers a batch.
+    /// When to run the next pass if no watch event triggers a batch: after [`RETRY_AFTER`] while there are pending
+    /// pods, reservations or terminating nodes, otherwise never.
     fn next_pass(&self, pods: &planner_input::ClassifiedPods) -> Requeue {
         let is_idle = pods.pending.is_empty()
             && pods.expected.is_empty()
@@ -298,7 +299,7 @@ impl Reconcile for Provisioner {
                 self.run_batch().await
             }
             None => {
-                // Without a trigger, this is a periodic pass: pods that are still pending are added to a batch.
+                // No batch is open, so this is a periodic pass: pods that are still pending start a batch.
                 let pods = planner_input::classify_pods(&self.reader, self.settings.nomination_ttl(), now);
                 nominations::clear(&self.nominator, &pods.expired_reservations).await;
                 self.nominate_inherited(&pods).await;
@@ -315,7 +316,7 @@ impl Reconcile for Provisioner {
     }
 }
 
-/// The only key of this controller.
+/// The only key of this controller, because a pass plans all pending pods.
 fn key() -> ObjectKey {
     ObjectKey::new("", "provisioning")
 }
@@ -325,12 +326,14 @@ fn is_disrupted(node: &Node) -> bool {
     taints.into_iter().any(|taint| taint.key == labels::TAINT_DISRUPTED)
 }
 
-/// Whether the NodePool's spec changed, or whether it became usable or unusable.
+/// Whether a change of a NodePool triggers a batch: its spec changed, or it can launch nodes now and could not before,
+/// or the reverse.
 fn is_relevant_change(old: &NodePool, new: &NodePool) -> bool {
     old.metadata.generation != new.metadata.generation || is_launching_pool(old) != is_launching_pool(new)
 }
 
-/// Records successful and failed launches for the back-off, and triggers a batch for the pods of a deleted claim.
+/// Updates the launch back-off from the change of a claim. If the claim was deleted, triggers a batch for the pods with
+/// a reservation on it.
 fn record_launch_result(
     reads: &Reads,
     launch_backoff: &SharedLaunchBackoff,

@@ -1,5 +1,5 @@
-//! A map with the time at which each key was last recorded, for a limited period. Older entries are removed in bulk,
-//! because scanning all entries at each insert would be quadratic.
+//! A map that remembers for a limited period when each key was last recorded. Expired entries are removed only when the
+//! map has doubled in size, because looking for them at each insert would take quadratic time.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -8,7 +8,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use karpenter_runtime::clock::since;
 
-/// No entries are removed below this number.
+/// As long as the map has at most this many entries, none are removed.
 const ENTRIES_MIN: usize = 128;
 
 pub(crate) struct RecentSet {
@@ -19,7 +19,7 @@ pub(crate) struct RecentSet {
 #[derive(Default)]
 struct Inner {
     recorded_at: BTreeMap<String, Timestamp>,
-    /// Number of entries left after the last removal.
+    /// The number of entries after expired ones were last removed.
     kept_last: usize,
 }
 

@@ -1,7 +1,7 @@
-//! The condition `NodeRegistrationHealthy` of NodePools, from the outcomes of their last four launches.
+//! The condition `NodeRegistrationHealthy` of NodePools, computed from the outcomes of their last four launches.
 //!
-//! The condition is informational: it does not affect scheduling. Outcomes are held in memory; after a restart they are
-//! derived from the condition.
+//! The condition only informs users: it does not affect scheduling. Outcomes are kept in memory; after a restart they
+//! are estimated from the condition.
 //!
 //! Upstream: pkg/controllers/nodepool/registrationhealth, pkg/state/nodepoolhealth.
 
@@ -18,7 +18,8 @@ use crate::inputs::{Reads, Writes};
 use crate::writes;
 
 pub const NODE_REGISTRATION_HEALTHY: &str = "NodeRegistrationHealthy";
-/// The number of outcomes that are kept, and the number of failures among them at which a NodePool is unhealthy.
+/// How many outcomes are kept for each NodePool, and in the next constant how many of them must be failures for it to
+/// be unhealthy.
 const OUTCOMES_MAX: usize = 4;
 const FAILURES_MAX: usize = 2;
 
@@ -29,14 +30,14 @@ pub enum Health {
     Unhealthy,
 }
 
-/// The last outcomes of one NodePool, oldest first.
+/// The last outcomes of one NodePool, oldest first; `true` if the node registered.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Outcomes {
     registered: VecDeque<bool>,
 }
 
 impl Outcomes {
-    /// The assumed outcomes after a restart, from the condition.
+    /// The outcomes that are assumed after a restart, given the status of the condition.
     pub fn of_condition(status: Option<ConditionStatus>) -> Self {
         let registered = match status {
             Some(ConditionStatus::True) => vec![true],
@@ -66,15 +67,15 @@ impl Outcomes {
     }
 }
 
-/// Outcomes by the NodePool's uid. Clones share them: the NodeClaim lifecycle records outcomes, and the NodePool
-/// controller resets them.
+/// The outcomes of each NodePool, by its uid. Clones share them: the NodeClaim lifecycle records outcomes, and the
+/// NodePool controller resets them.
 #[derive(Debug, Clone, Default)]
 pub struct RegistrationHealth {
     pools: Arc<Mutex<BTreeMap<String, Outcomes>>>,
 }
 
 impl RegistrationHealth {
-    /// Records that a node registered. Ignored if the NodePool does not own the claim.
+    /// Records that the node of a claim registered. A claim that its NodePool does not own is ignored.
     pub async fn record_success(
         &self,
         reads: &Reads,
@@ -84,7 +85,7 @@ impl RegistrationHealth {
         self.record(reads, writes, claim, true).await
     }
 
-    /// Records that a claim was not launched or did not register in time.
+    /// Records that a claim failed: it was not launched or its node did not register in time.
     pub async fn record_failure(
         &self,
         reads: &Reads,
@@ -117,7 +118,7 @@ impl RegistrationHealth {
         self.pools().insert(uid_of(pool).to_owned(), Outcomes::default());
     }
 
-    /// Removes a deleted NodePool.
+    /// Removes the outcomes of a NodePool that was deleted.
     pub(super) fn drop_pool(&self, pool: &NodePool) {
         self.pools().remove(uid_of(pool));
     }
@@ -142,7 +143,8 @@ fn condition(pool: &NodePool) -> Option<&Condition> {
     conditions.iter().find(|condition| condition.type_ == NODE_REGISTRATION_HEALTHY)
 }
 
-/// Sets the condition after an outcome, if the health changed.
+/// Updates the condition after an outcome: it becomes true after a success if the last outcomes are healthy, and false
+/// after a failure if they are unhealthy.
 pub fn apply_outcome(
     pool: &NodePool,
     status: &mut NodePoolStatus,
@@ -167,7 +169,7 @@ pub fn apply_outcome(
     }
 }
 
-/// Reason and message: those of the condition `Launched` if the launch failed.
+/// The reason and message of the failure: those of the condition `Launched` if the launch failed.
 fn failure_of(claim: &NodeClaim) -> (String, String) {
     let conditions = claim.status.iter().flat_map(|status| &status.conditions);
     let launched = conditions.into_iter().find(|condition| condition.type_ == "Launched");
@@ -179,7 +181,7 @@ fn failure_of(claim: &NodeClaim) -> (String, String) {
     }
 }
 
-/// Whether the NodePool or its node class changed since the condition was set.
+/// Whether the NodePool or its node class has changed since the condition was set.
 pub fn is_outdated(pool: &NodePool, node_class_generation: i64) -> bool {
     let observed = pool.status.as_ref().and_then(|status| status.node_class_observed_generation);
     let Some(condition) = condition(pool) else { return true };

@@ -1,6 +1,7 @@
 //! Settings of all controllers, and the feature gates.
 //!
-//! Settings are read once at start; [`crate::operator::options`] reads them from flags and environment variables.
+//! They are fixed when the process starts; [`crate::operator::options`] reads them from flags and environment
+//! variables.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +10,7 @@ use karpenter_api::scheduler_config::SchedulerConfig;
 use karpenter_model::problem;
 use karpenter_state::DeletionCosts;
 
-/// The shortest time for which a node stays nominated.
+/// The shortest time for which a node is protected from disruption after pods were planned onto it.
 const NOMINATION_TTL_MIN: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Clone)]
@@ -20,11 +21,11 @@ pub struct Settings {
     pub saving_ratio: f64,
     /// A batch closes if no pod was added for this long.
     pub batch_idle: Duration,
-    /// A batch closes at the latest after this long.
+    /// A batch closes at the latest this long after it was opened.
     pub batch_max: Duration,
-    /// The scheduler's defaults, such as spread constraints of pods that have none.
+    /// The kube-scheduler configuration with its default spread constraints, which apply to pods that have none.
     pub scheduler_config: Arc<SchedulerConfig>,
-    /// Node repair deletes unhealthy nodes forcefully, as upstream did before 1.15.
+    /// Whether node repair deletes unhealthy nodes forcefully, as upstream did before 1.15.
     pub is_node_repair_legacy: bool,
 }
 
@@ -41,7 +42,8 @@ impl Default for Settings {
     }
 }
 
-/// How long a reservation on an open node lasts: twice the longest batch, as upstream's nomination window.
+/// How long a reservation is kept after pods can be bound to its node. It is twice the maximum duration of a batch, as
+/// upstream's nomination window.
 pub(crate) fn nomination_ttl(batch_max: Duration) -> Duration {
     batch_max.saturating_mul(2).max(NOMINATION_TTL_MIN)
 }
@@ -77,7 +79,7 @@ impl Default for FeatureGates {
 }
 
 impl FeatureGates {
-    /// Whether and how deletion costs of pods are set in this cluster.
+    /// Who sets the deletion costs of pods in this cluster: the users, or this process.
     pub fn deletion_costs(&self) -> DeletionCosts {
         match self.pod_deletion_cost_management {
             true => DeletionCosts::Managed,

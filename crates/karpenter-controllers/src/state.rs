@@ -1,9 +1,9 @@
 //! Cluster state that is not in any API object: pod reservations, node nominations, and claims that are marked for
 //! deletion.
 //!
-//! The state is kept in memory and is lost when the process ends. That is safe: without it pending pods are planned again
-//! onto the in-flight nodes, and disruption finds its candidates again. Only the move history, which NodePools limit over
-//! time ([`move_history`]), is also written to objects; see [`crate::disruption`].
+//! The state is kept in memory and lost when the process ends. That is safe: without it, pending pods are planned again
+//! onto the in-flight nodes, and disruption finds its candidates again. Only the move history ([`move_history`]) is
+//! also written to objects, because NodePools limit moves over time; see [`crate::disruption`].
 //!
 //! A *host* is the name of a NodeClaim, or of a Node that has no NodeClaim.
 //!
@@ -34,15 +34,15 @@ use crate::pods::key_of_pod;
 
 /// Capacity of a host that is set aside for a planned pod until the pod is bound.
 ///
-/// The host is either in flight, or a command moves the pod to it.
+/// The host is a node that is in flight, or one to which a command moves the pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PodReservation {
     pub pod: ObjectKey,
     pub uid: String,
-    /// The claim that the pod was planned for, or the node if it has no claim.
+    /// The name of the claim that the pod was planned for. If the node has no claim, the name of the node.
     pub host: String,
     pub since: Timestamp,
-    /// A command moves the pod, or moved its predecessor, to the host.
+    /// Whether a command moves the pod to the host, or moved the pod that this one replaces.
     pub is_move: bool,
     /// The node that this process wrote to the pod's `status.nominatedNodeName`, if any.
     pub nominated: Option<String>,
@@ -62,9 +62,10 @@ type BufferListener = Box<dyn Fn() + Send + Sync>;
 
 #[derive(Default)]
 struct Listeners {
-    /// The listener on revoked reservations: the provisioner, which plans the pods again.
+    /// Called when a reservation is revoked. The provisioner sets it, to plan the pod again.
     on_reservation_revoked: OnceLock<PodListener>,
-    /// The listener on buffer hosts: disruption, which evaluates nodes that no longer hold capacity for buffers.
+    /// Called when the nodes of virtual pods change. Disruption sets it, to evaluate nodes that no longer hold capacity
+    /// for buffers.
     on_buffer_hosts_changed: OnceLock<BufferListener>,
 }
 
@@ -78,39 +79,42 @@ impl fmt::Debug for Listeners {
 
 #[derive(Debug, Default)]
 struct Inner {
-    /// By pod uid.
+    /// The reservations, by pod uid.
     reservations: BTreeMap<String, PodReservation>,
     /// Uids of pods with a reservation, by host.
     by_host: BTreeMap<String, BTreeSet<String>>,
-    /// Reservations of deleted pods, by uid of the pod's controller.
+    /// Reservations of deleted pods, by uid of the deleted pod's controller. A new pod of that controller inherits one
+    /// of them.
     successor_slots: BTreeMap<String, Vec<SuccessorSlot>>,
     moves: MoveHistory,
-    /// Until when each node or claim is nominated, by name.
+    /// Until when each node or claim is protected from disruption because pods were planned onto it, by name.
     nominated_until: BTreeMap<String, Timestamp>,
-    /// Claims that commands selected and that are not deleted yet.
+    /// Claims that a command has selected for deletion and that still exist.
     marked_for_deletion: BTreeSet<String>,
-    /// Claims whose nodes are ready and keep their taint only until the pods that commands move there arrive.
+    /// Claims whose nodes are ready and keep the unregistered taint only until the pods that commands move to them are
+    /// pending.
     held_for_moved_pods: BTreeSet<String>,
-    /// When pods could first be bound to the node of a claim.
+    /// Since when pods can be bound to the node of a claim.
     open_since: BTreeMap<String, Timestamp>,
     bindings: BindingCounts,
     nomination_backoff: PermissionBackoff,
-    /// Records of `status.nominatedNodeName` of pending pods, by uid of the pod.
+    /// Who wrote `status.nominatedNodeName` of each pending pod, by uid of the pod.
     nominations: BTreeMap<String, NominationRecord>,
     /// The nodes that virtual pods of buffers were planned onto, by uid of the pod.
     buffer_hosts: BTreeMap<String, String>,
 }
 
-/// The `status.nominatedNodeName` of a pod. It outlives the reservation that it was written for.
+/// The node in `status.nominatedNodeName` of a pod, and who wrote it. The record remains when the reservation of the
+/// pod is removed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum NominationRecord {
     /// This process wrote the nomination.
     Ours(String),
-    /// Another process, usually the kube-scheduler, wrote the nomination; with the time when it was first seen.
+    /// Another process, usually the kube-scheduler, wrote the nomination. The time is when this process first saw it.
     Others(String, Timestamp),
 }
 
-/// The reservation of a deleted pod, kept for its successor.
+/// The reservation of a deleted pod, kept for a new pod of the same controller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct SuccessorSlot {
     host: String,
@@ -131,22 +135,22 @@ impl ClusterState {
         self.inner().put(pod, host, now, false);
     }
 
-    /// Counts pods that a command moves away from the NodePool's nodes.
+    /// Adds pods that a command moves away from nodes of this NodePool to the move history.
     pub fn count_moves(&self, pool: &str, pods: u32, now: Timestamp) {
         self.inner().moves.count_moves_from_pool(pool, pods, now);
     }
 
-    /// Undoes [`Self::count_moves`] after a rollback.
+    /// Subtracts the pods that [`Self::count_moves`] added, after a rollback.
     pub fn uncount_moves(&self, pool: &str, pods: u32, at: Timestamp) {
         self.inner().moves.uncount_moves_from_pool(pool, pods, at);
     }
 
-    /// Restores what an earlier process recorded: a command moved pods onto the claim.
+    /// Restores from an annotation that a command of an earlier process moved pods onto the claim at this time.
     pub fn restore_moved_onto(&self, claim: &str, at: Timestamp) {
         self.inner().moves.moved_onto(claim, at);
     }
 
-    /// Keeps the move history at least for the longest cool-down of any NodePool.
+    /// Sets how long the move history must be kept: for the longest cool-down of any NodePool.
     pub fn keep_moves_for(&self, cool_down_secs: i64) {
         self.inner().moves.keep_for(cool_down_secs);
     }
@@ -179,14 +183,15 @@ impl ClusterState {
         self.inner().by_host.keys().cloned().collect()
     }
 
-    /// Records on the reservation that this process nominated `node` for the pod, or removed the nomination.
+    /// Records in the reservation which node this process nominated for the pod; `None` after it removed the
+    /// nomination.
     pub fn set_nominated(&self, uid: &str, node: Option<&str>) {
         if let Some(reservation) = self.inner().reservations.get_mut(uid) {
             reservation.nominated = node.map(str::to_owned);
         }
     }
 
-    /// The node that this process nominated last for the pod, even if the reservation is gone.
+    /// The node that this process last nominated for the pod, even if the pod's reservation was removed since.
     pub fn nominated_by_us(&self, uid: &str) -> Option<String> {
         match self.inner().nominations.get(uid) {
             Some(NominationRecord::Ours(node)) => Some(node.clone()),
@@ -194,7 +199,7 @@ impl ClusterState {
         }
     }
 
-    /// Records the nomination that [`Self::nominated_by_us`] returns; `None` removes the record.
+    /// Records the node that [`Self::nominated_by_us`] returns for the pod; `None` removes the record.
     pub fn set_nominated_by_us(&self, uid: &str, node: Option<&str>) {
         let mut inner = self.inner();
         match node {
@@ -203,7 +208,7 @@ impl ClusterState {
         };
     }
 
-    /// Records that another process nominated the node for the pod, and returns when that was first seen.
+    /// Records that another process nominated this node for the pod, and returns when that was first seen.
     pub fn nominated_by_others_since(&self, uid: &str, node: &str, now: Timestamp) -> Timestamp {
         let mut inner = self.inner();
         match inner.nominations.get(uid) {
@@ -215,7 +220,7 @@ impl ClusterState {
         }
     }
 
-    /// Removes nomination records of pods that are no longer pending.
+    /// Removes the records of nominations of pods that are not pending any more.
     pub fn retain_nomination_records(&self, is_pending: impl Fn(&str) -> bool) {
         self.inner().nominations.retain(|uid, _| is_pending(uid));
     }
@@ -225,7 +230,7 @@ impl ClusterState {
         self.inner().remove(uid)
     }
 
-    /// Removes the reservation of a pod whose capacity other pods took, and triggers planning of the pod.
+    /// Removes the reservation of a pod because other pods took the capacity, and triggers planning of the pod.
     pub fn revoke_reservation(&self, uid: &str) {
         if self.remove_reservation(uid).is_some()
             && let Some(listener) = self.listeners.on_reservation_revoked.get()
@@ -234,13 +239,14 @@ impl ClusterState {
         }
     }
 
-    /// Sets the only listener; later calls have no effect.
+    /// Sets the function that is called with the uid of a pod whose reservation is revoked. Only the first call has an
+    /// effect.
     pub fn on_reservation_revoked(&self, listener: impl Fn(&str) + Send + Sync + 'static) {
         let _ = self.listeners.on_reservation_revoked.set(Box::new(listener));
     }
 
-    /// Removes the reservation of a pod that was bound, and counts whether it was bound to the reserved host.
-    /// `is_there` says whether the pod's node is the node of a host.
+    /// Removes the reservation of a pod that was bound, and counts whether the pod was bound to the host of the
+    /// reservation. `is_there` returns whether the pod's node is the node of a host.
     pub fn record_binding(&self, uid: &str, is_there: impl FnOnce(&str) -> bool) {
         let Some(reservation) = self.remove_reservation(uid) else { return };
         let is_there = is_there(&reservation.host);
@@ -266,9 +272,9 @@ impl ClusterState {
         }
     }
 
-    /// Gives a pod the reservation of a deleted pod of the same controller, and returns the host.
+    /// Gives the pod the reservation of a deleted pod of the same controller, and returns the host.
     ///
-    /// Slots for which `is_usable(host, since, is_move)` is false are dropped.
+    /// Reservations of deleted pods for which `is_usable(host, since, is_move)` is false are removed.
     pub fn inherit_slot(
         &self,
         pod: &Pod,
@@ -291,7 +297,8 @@ impl ClusterState {
         Some(host)
     }
 
-    /// Controllers of deleted pods that a command moved to the claim and whose successors are not known yet.
+    /// The controllers of deleted pods that a command was to move to the claim and whose reservations no new pod has
+    /// inherited yet.
     pub fn owners_of_moved_slots(&self, claim: &str) -> BTreeSet<String> {
         let inner = self.inner();
         let is_move_to_claim = |slot: &SuccessorSlot| slot.is_move && slot.host == claim;
@@ -299,15 +306,15 @@ impl ClusterState {
         owners.map(|(owner, _)| owner.clone()).collect()
     }
 
-    /// Hosts with reservations: of pods, or of successors of pods that commands moved.
+    /// Hosts with reservations: those of existing pods, and those of deleted pods that commands were to move.
     pub fn hosts_with_reservations(&self) -> BTreeSet<String> {
         let inner = self.inner();
         let slots = inner.successor_slots.values().flatten().filter(|slot| slot.is_move);
         inner.by_host.keys().chain(slots.map(|slot| &slot.host)).cloned().collect()
     }
 
-    /// Records whether the claim's node is ready and keeps its taint only until the pods that a command moves there
-    /// are pending.
+    /// Records whether the claim's node is ready and keeps the unregistered taint only until the pods that a command
+    /// moves to it are pending.
     pub fn set_held_for_moved_pods(&self, claim: &str, is_held: bool) {
         let mut inner = self.inner();
         if is_held {
@@ -321,13 +328,13 @@ impl ClusterState {
         self.inner().held_for_moved_pods.contains(claim)
     }
 
-    /// Drops the slots of deleted pods on a host whose capacity was planned for other pods.
+    /// Removes the reservations of deleted pods on a host, because its capacity was planned for other pods.
     pub fn drop_successor_slots(&self, host: &str) {
         self.inner().retain_successor_slots(|one| one != host);
     }
 
-    /// Removes what is known about hosts that do not exist any more. Their pod reservations stay until the provisioner has
-    /// handled them.
+    /// Removes the records about hosts that no longer exist. Pod reservations on them stay, because the provisioner
+    /// still has to handle these.
     pub fn retain_claims(&self, exists: impl Fn(&str) -> bool) {
         let mut inner = self.inner();
         inner.marked_for_deletion.retain(|claim| exists(claim));
@@ -336,7 +343,7 @@ impl ClusterState {
         inner.retain_successor_slots(exists);
     }
 
-    /// Protects the node or claim from disruption until then, because pods were planned onto it.
+    /// Protects a node or claim from disruption until this time, because pods were planned onto it.
     pub fn nominate_node(&self, name: &str, until: Timestamp) {
         let mut inner = self.inner();
         let present = inner.nominated_until.entry(name.to_owned()).or_insert(until);
@@ -347,7 +354,7 @@ impl ClusterState {
         self.inner().nominated_until.get(name).is_some_and(|until| now < *until)
     }
 
-    /// Names of nominated nodes and claims.
+    /// The names of nodes and claims that are protected from disruption because pods were planned onto them.
     pub fn nominated_nodes(&self, now: Timestamp) -> BTreeSet<String> {
         let inner = self.inner();
         inner
@@ -359,7 +366,8 @@ impl ClusterState {
     }
 
     /// Records that a command started: its claims are marked for deletion and its pods get reservations on other hosts.
-    /// Both happen under one lock, so that the provisioner does not plan these pods in between.
+    /// Both changes are made under one lock, so that the provisioner never sees marked claims whose pods have no
+    /// reservations.
     pub fn start_command<'a>(
         &self,
         claims: impl IntoIterator<Item = &'a str>,
@@ -375,7 +383,7 @@ impl ClusterState {
         }
     }
 
-    /// Marks a claim for deletion: no pods are planned onto its node, and the pods on it are planned elsewhere.
+    /// Marks a claim for deletion, so that no pods are planned onto its node and its pods are planned onto other nodes.
     pub fn mark_for_deletion(&self, claim: &str) {
         self.inner().marked_for_deletion.insert(claim.to_owned());
     }
@@ -397,14 +405,14 @@ impl ClusterState {
         *self.inner().open_since.entry(claim.to_owned()).or_insert(now)
     }
 
-    /// Whether to try to patch `pods/status`. After a response with status 403, attempts are made with increasing
-    /// back-off.
+    /// Whether to try to patch `pods/status` now. After a response with status 403, further attempts wait for a
+    /// back-off that increases.
     pub fn may_nominate(&self, now: Timestamp) -> bool {
         self.inner().nomination_backoff.may_try(now)
     }
 
-    /// Records a response with status 403 to a patch of `pods/status`. Returns `true` the first time, so that the
-    /// caller logs it once.
+    /// Records that a patch of `pods/status` was rejected with status 403. Returns `true` only the first time, so that
+    /// the caller logs it once.
     pub fn nomination_forbidden(&self, now: Timestamp) -> bool {
         self.inner().nomination_backoff.forbidden(now)
     }
@@ -414,7 +422,7 @@ impl ClusterState {
         self.inner().nomination_backoff.allowed();
     }
 
-    /// Records the nodes that hold capacity for buffers, by uid of the virtual pod.
+    /// Records the nodes that virtual pods of buffers were planned onto, by uid of the virtual pod.
     pub fn set_buffer_hosts(&self, hosts: BTreeMap<String, String>) {
         let is_changed = self.inner().buffer_hosts != hosts;
         self.inner().buffer_hosts = hosts;
@@ -423,7 +431,7 @@ impl ClusterState {
         }
     }
 
-    /// Sets the only listener; later calls have no effect.
+    /// Sets the function that is called when the nodes of virtual pods change. Only the first call has an effect.
     pub fn on_buffer_hosts_changed(&self, listener: impl Fn() + Send + Sync + 'static) {
         let _ = self.listeners.on_buffer_hosts_changed.set(Box::new(listener));
     }
@@ -432,7 +440,7 @@ impl ClusterState {
         self.inner().buffer_hosts.clone()
     }
 
-    /// Drops expired node nominations and moves.
+    /// Removes expired node nominations, and moves that are too old to matter.
     pub fn expire(&self, now: Timestamp) {
         let mut inner = self.inner();
         inner.nominated_until.retain(|_, until| now < *until);

@@ -1,9 +1,10 @@
 //! Static NodePools: creates NodeClaims up to `spec.replicas` and deletes surplus ones.
 //!
-//! There are two controllers, as in upstream. They ignore pending pods, prices and budgets. NodeClaims that a command
-//! replaces are counted separately, because their replacement already exists. Disruption decides about drifted and
-//! unhealthy nodes. The node limit is granted by [`crate::claims::node_limits`]. The feature gate is StaticCapacity.
-//! Upstream: pkg/controllers/static, pkg/controllers/state/statenodepool.go.
+//! As in upstream, one controller creates NodeClaims and another one deletes them. Both ignore pending pods, prices and
+//! budgets. NodeClaims that a command replaces are counted separately, because their replacements exist already.
+//! Disruption decides about drifted and unhealthy nodes. [`crate::claims::node_limits`] grants nodes under
+//! `limits.nodes`. The feature gate is `StaticCapacity`. Upstream: pkg/controllers/static,
+//! pkg/controllers/state/statenodepool.go.
 
 mod deprovisioning;
 mod provisioning;

@@ -1,5 +1,5 @@
 //! Publishes an event for each condition transition and each removed finalizer, with upstream's messages, so that
-//! `kubectl describe` shows them in order.
+//! `kubectl describe` shows the history of an object.
 //!
 //! Upstream: github.com/awslabs/operatorpkg/status.
 
@@ -17,16 +17,17 @@ use kube::Resource;
 use crate::condition_transitions::{Conditional, Transition, transitions};
 use crate::events::{ObjectEvent, Recorder};
 
-/// The condition of a NodePool whose NodeClaims repeatedly fail to register.
+/// The condition that becomes false when NodeClaims of the NodePool repeatedly fail to register.
 const NODE_REGISTRATION_HEALTHY: &str = "NodeRegistrationHealthy";
-/// The maximum number of unpublished events per object; further ones are dropped.
+/// The maximum number of events that wait to be published for one object; further ones are dropped.
 const PENDING_EVENTS_MAX: usize = 32;
 
-/// The controller that publishes events about one kind. It ignores changes before its start.
+/// The controller that publishes events about objects of one kind. Changes before its start are ignored.
 pub(crate) struct TransitionEvents<K> {
     recorder: Recorder,
     store: Store<K>,
-    /// Unpublished events, oldest first. Kept here because the object may be deleted before they are published.
+    /// Events that are not published yet, by object, oldest first. They are stored here and not computed in the
+    /// reconcile, because the object may be deleted before that.
     waiting: Arc<Mutex<BTreeMap<ObjectKey, Vec<ObjectEvent>>>>,
 }
 
@@ -76,7 +77,7 @@ fn lock(
     waiting.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The events for a change. An object that is seen for the first time has none.
+/// The events for the change of an object. An object that is seen for the first time has no events.
 pub(super) fn object_events<K: Conditional + Resource<DynamicType = ()>>(
     change: &Change<K>,
 ) -> Vec<ObjectEvent> {
@@ -99,7 +100,7 @@ pub(super) fn object_events<K: Conditional + Resource<DynamicType = ()>>(
             found
                 .iter()
                 .filter_map(|one| Some((one, message_of(one)?)))
-                // Events are deduplicated by their message, so that every transition is published.
+                // Events with the same message are repetitions; all other transitions are published.
                 .map(|(one, message)| {
                     let event = ObjectEvent::normal(&**new, one.now.kind.to_owned(), message.clone());
                     ObjectEvent { is_warning: is_failure(one), ..event }.dedupe_by(message)
@@ -109,7 +110,8 @@ pub(super) fn object_events<K: Conditional + Resource<DynamicType = ()>>(
     object_events
 }
 
-/// Whether a condition that is true in normal operation became false. Upstream publishes such transitions as `Normal`.
+/// Whether the transition is published as a warning: a condition that is true in normal operation became false.
+/// Upstream publishes such transitions as `Normal`.
 fn is_failure(transition: &Transition) -> bool {
     let kind = transition.now.kind;
     let of_karpenter = [NODE_CLAIM_CONDITIONS, NODE_POOL_CONDITIONS];
@@ -118,7 +120,7 @@ fn is_failure(transition: &Transition) -> bool {
     is_expected && transition.now.status == "False"
 }
 
-/// The message of the event; `None` if the condition was missing before.
+/// The message of the event; `None` if the object did not have the condition before.
 fn message_of(transition: &Transition) -> Option<String> {
     let Transition { now, before } = transition;
     let before = before.as_ref()?;

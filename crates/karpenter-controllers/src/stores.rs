@@ -47,11 +47,11 @@ pub const BY_ATTACHED_NODE: &str = "attached-node";
 pub struct OptionalKinds {
     pub node_overlays: bool,
     pub capacity_buffers: bool,
-    /// The kinds that default spread constraints read.
+    /// The kinds that default spread constraints refer to: workloads and Services.
     pub default_spreads: bool,
 }
 
-/// A kind whose store another part of the process owns.
+/// A kind whose store belongs to another part of the process, such as the v1alpha5 API.
 type RequiredStore = (&'static str, Store<DynamicObject>);
 
 #[derive(Clone)]
@@ -77,9 +77,9 @@ pub struct Stores {
     pub stateful_sets: Option<Store<StatefulSet>>,
     pub replication_controllers: Option<Store<ReplicationController>>,
     pub services: Option<Store<Service>>,
-    /// One per node class kind of the provider, in its order.
+    /// The stores of the provider's node classes: one per kind, in the provider's order.
     pub node_classes: Vec<(NodeClassKind, Store<DynamicObject>)>,
-    /// Stores of other parts of the process that must be synced too.
+    /// Stores of other parts of the process that must be synced before this process is ready.
     required: Arc<Mutex<Vec<RequiredStore>>>,
 }
 
@@ -89,7 +89,7 @@ impl Stores {
         Self::watch_with(client, node_classes, OptionalKinds::default())
     }
 
-    /// Like [`Self::watch`], with the optional kinds of enabled features.
+    /// Like [`Self::watch`], and watches the optional kinds that enabled features need.
     pub fn watch_with(
         client: &Client,
         node_classes: Vec<NodeClassKind>,
@@ -100,7 +100,8 @@ impl Stores {
             tracing::warn!(error, "cannot read protobuf, reading pods and nodes as JSON");
         });
         let has_workloads = optional.capacity_buffers || optional.default_spreads;
-        // Default spread constraints read only the selectors of ReplicaSets.
+        // Default spread constraints read only the selectors of ReplicaSets, so other fields are kept only for
+        // CapacityBuffers.
         let replica_set_trim = if optional.capacity_buffers { keep_all } else { trim_replica_set };
         let stateful_set_trim = if optional.capacity_buffers { keep_all } else { trim_stateful_set };
         let stores = Self {
@@ -170,7 +171,8 @@ impl Stores {
         (stores, tasks)
     }
 
-    /// Includes a store of another part of the process in [`Self::is_synced`] and [`Self::unsynced`], once per kind.
+    /// Adds a store of another part of the process to those that [`Self::is_synced`] and [`Self::unsynced`] report,
+    /// once per kind.
     pub fn require_synced(&self, kind: &'static str, store: &Store<DynamicObject>) {
         if self.node_classes.iter().any(|(known, _)| known.kind == kind) {
             return;
@@ -181,7 +183,7 @@ impl Stores {
         required.push((kind, store.clone()));
     }
 
-    /// Waits until all own stores are synced.
+    /// Waits until the stores of this value are synced. Stores that [`Self::require_synced`] added are not waited for.
     pub async fn synced(&self) {
         self.pods.synced().await;
         self.nodes.synced().await;
@@ -208,14 +210,14 @@ impl Stores {
         }
     }
 
-    /// Whether all stores are synced.
+    /// Whether all stores are synced, including those of other parts of the process.
     pub fn is_synced(&self) -> bool {
         let mut is_synced = true;
         self.each(&mut |_, store| is_synced &= store.is_synced());
         is_synced
     }
 
-    /// The kinds whose store is not synced, each with the last error of its watch, if any.
+    /// The kinds whose stores are not synced, each with the last error of its watch if there was one.
     pub fn unsynced(&self) -> Vec<(&'static str, Option<String>)> {
         let mut unsynced = Vec::new();
         self.each(&mut |kind, store| {
@@ -226,7 +228,7 @@ impl Stores {
         unsynced
     }
 
-    /// Calls `visit` with each kind and its store.
+    /// Calls `visit` with the name and the store of each watched kind.
     fn each(&self, visit: &mut dyn FnMut(&'static str, &dyn Watched)) {
         visit("Pod", &self.pods);
         visit("Node", &self.nodes);
@@ -261,18 +263,18 @@ impl Stores {
         }
     }
 
-    /// The newest resource version of the main kinds that a pass reads.
+    /// The newest resource version of Pods, Nodes, NodeClaims and NodePools: the revision that a pass is based on.
     pub fn revision(&self) -> u64 {
         let pods = self.pods.revision().max(self.nodes.revision());
         pods.max(self.node_claims.revision()).max(self.node_pools.revision())
     }
 
-    /// The Nodes with the provider id of a claim: none or one, unless two Nodes state the same id.
+    /// The Nodes with the provider id of a claim: at most one, unless several Nodes have the same provider id.
     pub fn nodes_of(&self, claim: &NodeClaim) -> Vec<Arc<Node>> {
         provider_id(claim).map(|id| self.nodes.by(BY_PROVIDER_ID, id)).unwrap_or_default()
     }
 
-    /// The claim of a node. `None` if there is none, or if several have its provider id.
+    /// The claim with the provider id of a node; `None` if there is none or more than one.
     pub fn claim_of_node(&self, node: &Node) -> Option<Arc<NodeClaim>> {
         let id = node.spec.as_ref()?.provider_id.as_deref().filter(|id| !id.is_empty())?;
         let mut claims = self.node_claims.by(BY_PROVIDER_ID, id);
@@ -292,7 +294,7 @@ impl Stores {
         });
     }
 
-    /// The referenced node class, if its kind is one of the provider's.
+    /// The node class with this name; `None` if its kind is not one of the provider's, or if it does not exist.
     pub fn node_class(&self, group: &str, kind: &str, name: &str) -> Option<Arc<DynamicObject>> {
         let (_, store) =
             self.node_classes.iter().find(|(known, _)| known.group == group && known.kind == kind)?;
@@ -300,7 +302,7 @@ impl Stores {
     }
 }
 
-/// Pods are converted to [`Pod`], and pods of one workload share their common parts.
+/// Watches pods. They are converted to [`Pod`], and pods of the same workload share the parts that they have in common.
 fn watch_pods(client: &Client) -> (Store<Pod>, JoinHandle<()>) {
     let kind = KindSpec {
         key: key_of_pod,
@@ -344,7 +346,7 @@ where
     is_enabled.then(|| keep(Store::watch(client, trim, &[]), tasks))
 }
 
-/// A store of any kind.
+/// A store of any kind, as an object.
 trait Watched {
     fn is_synced(&self) -> bool;
     fn watch_failure(&self) -> Option<WatchFailure>;

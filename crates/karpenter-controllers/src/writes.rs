@@ -1,7 +1,8 @@
 //! Writes objects and applies the response to the store at once.
 //!
-//! Objects in stores may lack fields, so no object is ever replaced as a whole. Every write has the UID as a
-//! precondition: a new object of the same name is not changed. If the object is gone, the write counts as done.
+//! Objects in stores may lack fields, so writes are patches and never replace an object. Every write has the UID as a
+//! precondition, so that a new object with the same name is not changed. If the object no longer exists, the write
+//! counts as successful.
 
 use std::fmt::Debug;
 
@@ -26,7 +27,7 @@ impl ClusterKind for karpenter_api::types::NodeClaim {}
 impl ClusterKind for karpenter_api::types::NodePool {}
 impl ClusterKind for karpenter_api::types::NodeOverlay {}
 
-/// Sends a merge patch. `None` if the object is gone.
+/// Sends a merge patch. Returns `None` if the object no longer exists.
 pub async fn merge<K: ClusterKind>(
     client: &Client,
     store: &Store<K>,
@@ -38,8 +39,8 @@ pub async fn merge<K: ClusterKind>(
     apply_response(store, api.patch(name_of(object), &PatchParams::default(), &patch).await)
 }
 
-/// Like [`merge`], but fails with a conflict if the object changed since it was read. Needed for lists, which a merge
-/// patch replaces as a whole.
+/// Like [`merge`], but fails with a conflict if the object has changed since it was read. Needed for patches that
+/// contain lists, because a merge patch replaces a list as a whole.
 pub async fn merge_unchanged<K: ClusterKind>(
     client: &Client,
     store: &Store<K>,
@@ -49,8 +50,8 @@ pub async fn merge_unchanged<K: ClusterKind>(
     merge(client, store, object, with_version(object, patch)).await
 }
 
-/// Patches the changed fields of the status. Fails with a conflict if the object changed since it was read. `None` if
-/// nothing differs or the object is gone.
+/// Patches the changed fields of the status. Fails with a conflict if the object has changed since it was read. Returns
+/// `None` if nothing differs or the object no longer exists.
 pub async fn status_unchanged<K: ClusterKind, S: Serialize>(
     client: &Client,
     store: &Store<K>,
@@ -70,8 +71,7 @@ pub async fn delete<K: ClusterKind>(client: &Client, store: &Store<K>, object: &
         Err(error) if is_conflict(&error) => {
             let present = Api::<K>::all(client.clone()).get_metadata_opt(name_of(object)).await?;
             let is_same_object = present.is_some_and(|present| present.metadata.uid == object.meta().uid);
-            // If there is a new object of the same name, the old one does not exist any more, so the write counts as
-            // done.
+            // A new object has the name of the object to delete, which therefore no longer exists.
             if is_same_object { Err(error) } else { Ok(()) }
         }
         outcome => outcome,
@@ -123,7 +123,7 @@ fn apply_response<K: ClusterKind>(
         Ok(WithoutManagedFields(object)) => {
             let has_finalizers = object.meta().finalizers.as_ref().is_some_and(|names| !names.is_empty());
             if object.meta().deletion_timestamp.is_some() && !has_finalizers {
-                // If the write removed the last finalizer, the API server has deleted the object.
+                // The API server has deleted the object if the write removed its last finalizer.
                 store.forget(namespace_of(&object), name_of(&object), Some(uid_of(&object)));
             } else {
                 store.apply(object.clone());

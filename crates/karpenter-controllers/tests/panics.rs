@@ -1,5 +1,5 @@
-//! Panics in a process with the panic hook: caught on a thread for pure work and in the solver's thread pool, abort of
-//! the process anywhere else. Each case runs this test program as a child process.
+//! Tests the panic hook of the process: panics in pure work and in the solver's thread pool are caught, and any other
+//! panic aborts the process. Each case runs this test program as a child process.
 
 use std::process::{Command, Output};
 
@@ -15,7 +15,7 @@ fn child(case: &str) -> Output {
     command.output().expect("a child process")
 }
 
-/// The test case that the child process runs; it is not a test itself.
+/// A case that the child process runs. It is only a test when the child process calls it.
 #[test]
 #[ignore = "run by the other tests in a child process"]
 fn case() {

@@ -1,8 +1,9 @@
 //! Creates each NodeClaim exactly once, even if the response to the request is lost.
 //!
-//! The name is generated here and not by the API server, so that a GET shows whether a request without a response
-//! succeeded. Until that is known, no plan is made, because the plan could launch the same instance again. If the role
-//! lacks the verb `get`, the watch decides: a NodeClaim that does not appear within a time limit was not created.
+//! The name is generated here and not by the API server, so that after a lost response a GET shows whether the
+//! NodeClaim was created. Until that is known, no plan is made, because another plan could launch an instance for the
+//! same pods again. If the role lacks the verb `get`, the watch decides: a NodeClaim that does not appear within 15
+//! seconds was not created.
 
 use std::time::Duration;
 
@@ -22,7 +23,8 @@ use crate::state::unconfirmed_creates::UnconfirmedCreates;
 
 /// The number of attempts to find a name that is not in use.
 const ATTEMPTS_MAX: usize = 4;
-/// A created NodeClaim appears in the watch within this time.
+/// How long to wait for the watch to deliver a created NodeClaim. If it does not appear in that time, it was not
+/// created.
 const CREATE_VISIBLE_WITHIN: Duration = Duration::from_secs(15);
 
 /// Creates NodeClaims. Clones share all state.
@@ -36,13 +38,14 @@ pub struct ClaimCreator {
     pub unconfirmed_creates: UnconfirmedCreates,
     /// Back-off of NodePools whose launches fail.
     pub launch_backoff: SharedLaunchBackoff,
-    /// The evaluated NodeOverlays, which annotate NodeClaims.
+    /// The result of evaluating NodeOverlays; new NodeClaims get an annotation if an overlay changed their instance
+    /// types.
     pub overlays: OverlayStore,
 }
 
 impl ClaimCreator {
-    /// Creates the NodeClaim and adds it to the store at once. Whether it launches counts towards the launch back-off of
-    /// its NodePool.
+    /// Creates the NodeClaim and adds it to the store at once. The launch back-off of the NodePool is then updated by
+    /// whether the NodeClaim launches.
     pub async fn create(&self, claim: &NodeClaim) -> kube::Result<NodeClaim> {
         let mut claim = claim.clone();
         self.overlays.annotate(&mut claim);
@@ -52,7 +55,8 @@ impl ClaimCreator {
             attempts += 1;
             let name = self.unconfirmed_creates.next_name(&prefix, self.reads.clock.now());
             claim.metadata.name = Some(name.clone());
-            // Recorded before the request, because the watch may report the outcome before the response arrives.
+            // The creation is recorded before the request is sent, because the watch may report that the launch
+            // succeeded or failed before the response arrives.
             self.launch_backoff.lock().created(&name, label(&claim, labels::NODEPOOL).unwrap_or_default());
             let api = Api::<NodeClaim>::all(self.client.clone());
             match api.create(&PostParams::default(), &claim).await {
@@ -78,7 +82,8 @@ impl ClaimCreator {
         }
     }
 
-    /// Checks whether unconfirmed NodeClaims were created. Fails if one of them cannot be checked.
+    /// Checks for each unconfirmed NodeClaim whether it was created. Returns an error if that cannot be determined for
+    /// one of them.
     pub async fn resolve_unconfirmed_creates(&self) -> kube::Result<()> {
         let names: Vec<String> = self.unconfirmed_creates.names().keys().cloned().collect();
         for name in names {
@@ -100,8 +105,8 @@ impl ClaimCreator {
         Ok(found)
     }
 
-    /// Looks for the NodeClaim in the store, because GET is forbidden. Returns the error while the watch may still
-    /// deliver it.
+    /// Looks for the NodeClaim in the store, because GET is forbidden. Returns `error` as long as the watch may still
+    /// deliver the NodeClaim.
     fn find_in_store(&self, name: &str, error: kube::Error) -> kube::Result<Option<NodeClaim>> {
         let now = self.reads.clock.now();
         if self.log_throttle.is_due("getting nodeclaims", "", now) {
@@ -122,7 +127,7 @@ impl ClaimCreator {
     }
 }
 
-/// The message and keys are upstream's; tools parse this line.
+/// Logs a created NodeClaim with upstream's message and keys, because tools parse this line.
 fn log_created(claim: &NodeClaim) {
     let requests = claim.spec.resources.as_ref().and_then(|resources| resources.requests.as_ref());
     tracing::info!(
@@ -134,7 +139,7 @@ fn log_created(claim: &NodeClaim) {
     );
 }
 
-/// The values that a NodeClaim allows for a label; empty without a requirement.
+/// The values that the requirements of a NodeClaim allow for a label; empty if the label has no requirement.
 pub(crate) fn values<'a>(claim: &'a NodeClaim, key: &str) -> &'a [String] {
     let found = claim.spec.requirements.iter().find(|one| one.key == key && one.operator == "In");
     found.map(|one| one.values.as_slice()).unwrap_or_default()
@@ -148,7 +153,7 @@ fn is_name_in_use(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 409)
 }
 
-/// Whether the request may have been applied despite the error.
+/// Whether the API server may have applied the request although the client got an error.
 fn may_have_been_applied(error: &kube::Error) -> bool {
     match error {
         kube::Error::Api(status) => status.code >= 500,

@@ -1,5 +1,5 @@
-//! Callbacks of the NodeClaim lifecycle, by which provisioning, nomination and metrics take part in it. Each has a
-//! default that does nothing.
+//! Callbacks of the NodeClaim lifecycle: provisioning, nomination and metrics register functions that the lifecycle
+//! controller calls. By default, every callback does nothing.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -46,9 +46,10 @@ pub enum LifecycleOutcome {
     Deleted(DeletionCause),
     /// The provider no longer has the instance.
     InstanceTerminated,
-    /// The finalizer was removed.
+    /// The finalizer of the NodeClaim was removed.
     Terminated,
-    /// An instance without a claim was terminated. The claim that is reported has only a provider id.
+    /// An instance without a NodeClaim was terminated. This outcome is reported with a NodeClaim that contains only the
+    /// provider id.
     LeakedInstanceTerminated,
 }
 
@@ -58,19 +59,20 @@ type SetQueue = dyn Fn(&Queue) + Send + Sync;
 type PlannedPods = dyn Fn(&NodeClaim) -> Vec<ObjectKey> + Send + Sync;
 type OnOutcome = dyn Fn(&NodeClaim, &LifecycleOutcome) + Send + Sync;
 
-/// Cheap to clone.
+/// The callbacks of the lifecycle controller. Clones share the functions.
 #[derive(Clone)]
 pub struct Hooks {
-    /// Called before the unregistered taint is removed: returns how much longer the taint stays, `None` if it may be
-    /// removed. Called again after each change of the node.
+    /// Called before the unregistered taint is removed, and again after each change of the node: returns how much
+    /// longer the taint must stay, or `None` if it may be removed.
     pub hold_registration: Arc<HoldRegistration>,
-    /// Receives the queue of the lifecycle controller once, so that the registration gate can reconcile held claims.
+    /// Receives the queue of the lifecycle controller once. The registration gate uses it to reconcile the claims whose
+    /// nodes it held.
     pub set_queue: Arc<SetQueue>,
-    /// Runs before pods can be scheduled to a node: before the unregistered taint is removed from a ready node, and when
-    /// a registered node has become ready and has no ephemeral taint but `not-ready`. Runs again on initialization. May
-    /// run more than once for a claim.
+    /// Called shortly before pods can be scheduled to a node: before the unregistered taint is removed from a ready
+    /// node, and when a registered node has become ready and `not-ready` is its only ephemeral taint. Called again when
+    /// the node is initialized. The hook may be called more than once for a claim.
     pub before_schedulable: Arc<BeforeSchedulable>,
-    /// The pods that are nominated to a claim, as far as known.
+    /// Returns the pods that are nominated to a claim, as far as this process knows them.
     pub planned_pods: Arc<PlannedPods>,
     pub on_outcome: Arc<OnOutcome>,
 }

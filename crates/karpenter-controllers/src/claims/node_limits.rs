@@ -1,4 +1,5 @@
-//! Counts the NodeClaims of a NodePool, and grants node limit to NodeClaims that are about to be created.
+//! Counts the NodeClaims of a NodePool, and reserves nodes under its `limits.nodes` for NodeClaims that are about to be
+//! created.
 
 use karpenter_api::types::{NodeClaim, NodePool};
 use karpenter_model::resources::NODES;
@@ -24,11 +25,12 @@ impl Counts {
         self.active.saturating_add(self.pending_disruption).saturating_add(self.deleting)
     }
 
-    /// Counts NodeClaims; `is_marked` says whether one is marked for deletion in memory.
+    /// Counts NodeClaims. `is_marked` returns whether a NodeClaim with this name is marked for deletion in memory.
     pub fn of<'a>(claims: impl IntoIterator<Item = &'a NodeClaim>, is_marked: impl Fn(&str) -> bool) -> Self {
         let mut counts = Self::default();
         for claim in claims {
-            // A NodeClaim whose instance is rebooted stays, although it has the condition DisruptionReason.
+            // During a reboot the NodeClaim has the condition `DisruptionReason`, but it is not replaced, so it counts
+            // as active.
             let is_marked =
                 is_marked(name_of(claim)) || is_true(claim, DISRUPTION_REASON) && !is_true(claim, REBOOTING);
             let count = match (is_deleting(claim), is_marked) {
@@ -48,8 +50,8 @@ pub fn counts(reads: &Reads, pool: &str) -> Counts {
     Counts::of(claims.iter().map(|claim| &**claim), |name| reads.state.is_marked_for_deletion(name))
 }
 
-/// Requests up to `wanted` more nodes under `limits.nodes` of a NodePool. Terminating nodes count until they are
-/// gone.
+/// Reserves up to `wanted` more nodes under `limits.nodes` of a NodePool. Terminating nodes count towards the limit
+/// until they are gone.
 pub fn reserve_nodes(
     reads: &Reads,
     grants: &NodeLimitGrants,

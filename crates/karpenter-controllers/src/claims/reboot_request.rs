@@ -18,10 +18,11 @@ use crate::writes;
 /// The reason of the condition `Rebooting` until the provider accepts the reboot.
 pub const REQUESTED: &str = "RebootRequested";
 
-/// Requests a reboot of a claim's instance because of `condition` (type/reason). `bound_secs` is the maximum duration of the
-/// drain by policy and claim; the default is the claim's termination grace period, and without one the drain is unlimited.
+/// Requests a reboot of a claim's instance because of `condition` (type/reason). `bound_secs` is the maximum duration
+/// of the drain before the reboot; without it, the termination grace period of the claim applies, and if the claim has
+/// none, the drain has no time limit.
 ///
-/// `false` if nothing was written: the claim does not exist, is terminating, or is rebooting already.
+/// Returns `false` if nothing was written: the claim does not exist, is terminating, or is rebooting already.
 pub async fn commit(
     reads: &Reads,
     client: &Client,
@@ -57,7 +58,8 @@ pub async fn commit(
     Ok(true)
 }
 
-/// Writes the annotation with the maximum drain duration, or removes that of an earlier reboot.
+/// Writes the annotation with the maximum duration of the drain. Without a maximum, removes the annotation that an
+/// earlier reboot left.
 async fn write_bound(
     client: &Client,
     stores: &Stores,

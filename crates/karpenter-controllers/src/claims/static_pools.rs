@@ -1,4 +1,5 @@
-//! What both controllers of static NodePools read and watch.
+//! What the provisioning and the deprovisioning controller of static NodePools have in common: the desired number of
+//! nodes, and the watches that trigger a reconcile.
 
 use std::time::Duration;
 
@@ -25,8 +26,8 @@ pub(crate) fn is_ready(pool: &NodePool) -> bool {
     conditions.into_iter().any(|one| one.type_ == "Ready" && one.status == ConditionStatus::True)
 }
 
-/// Triggers: a new NodePool, a change of its replicas, limits or readiness, and a NodeClaim that is created or
-/// deleted.
+/// Adds a NodePool to the queue when it is created, when its replicas, limits or readiness change, and when one of its
+/// NodeClaims is created or deleted.
 pub(crate) fn watch(reads: &Reads, queue: &Queue) {
     let to = queue.clone();
     reads.stores.node_pools.observe(move |change: &Change<NodePool>| {

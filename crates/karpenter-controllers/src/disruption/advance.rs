@@ -48,7 +48,7 @@ impl Disruption {
         let step =
             next_step(&active.state, &resolved.ids(), |id| observe_claim(&self.reads, id), queued, now);
         match step {
-            // The evaluation loop does the validation and the start of commands.
+            // The evaluation loop validates commands and starts them, so the command loop does nothing here.
             CommandStep::Sleep { .. } | CommandStep::InProgress | CommandStep::Validate => {}
             CommandStep::AwaitReplacements { pending } => {
                 self.report_waiting_readiness(resolved, &pending).await
@@ -73,7 +73,7 @@ impl Disruption {
         }
     }
 
-    /// Resumes the commands of an earlier process.
+    /// Resumes the commands that an earlier process started.
     fn resume(&self) {
         self.load_move_history();
         let now = self.reads.clock.now();
@@ -128,7 +128,8 @@ impl Disruption {
         }
     }
 
-    /// Removes taints and conditions of an earlier process or of a failed start. False if some remain.
+    /// Removes taints and conditions that an earlier process or a failed start left on candidates. Returns `false` if
+    /// some of them remain.
     async fn remove_stray_taints(&self) -> bool {
         let started = self.command_queue().started_candidates();
         let mut is_clean = true;
@@ -155,7 +156,7 @@ impl Disruption {
     }
 }
 
-/// For a resumed command, only the condition that the repair is for is known.
+/// The repair of a resumed command. The annotation contains only the condition, so all other fields are placeholders.
 fn repair_of(condition: &str) -> Repair {
     Repair {
         condition: condition.into(),

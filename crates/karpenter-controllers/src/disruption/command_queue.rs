@@ -21,13 +21,13 @@ use super::resolved_command::ResolvedCommand;
 /// A command and its state.
 #[derive(Debug, Clone)]
 pub(super) struct ActiveCommand {
-    /// Unique within this process.
+    /// The number of the command; unique within this process.
     pub(super) number: u64,
-    /// Unique across processes; used in logs, events and the decision journal.
+    /// The ID of the command in logs, events and the decision journal; unique across processes.
     pub(super) id: String,
     pub(super) resolved: Arc<ResolvedCommand>,
     pub(super) state: CommandState,
-    /// The command as it was found, until it is validated.
+    /// The command as the evaluation found it; `None` once the command is validated.
     pub(super) proposed: Option<Arc<Command>>,
 }
 
@@ -41,16 +41,18 @@ impl ActiveCommand {
     }
 }
 
-/// The minimum hold-off: how long a candidate is not disrupted again after its command failed, while a replacement of
-/// that command is not initialized. It is as long as a node may take to register, and doubles with each failure.
+/// The first hold-off of a candidate whose command failed: the candidate is not disrupted again for this long while a
+/// replacement of that command is not initialized. It is as long as a node may take to register, and it doubles with
+/// each failure.
 const HOLD_OFF_MIN: Duration = Duration::from_secs(15 * 60);
 const HOLD_OFF_MAX: Duration = Duration::from_secs(4 * 60 * 60);
 
-/// The hold-off of a candidate. Without it, every retry would launch another replacement.
+/// The period in which a candidate whose command failed is not disrupted again. Without it, every retry would launch
+/// another replacement.
 #[derive(Debug, Clone)]
 struct CandidateHoldOff {
     pool: String,
-    /// The replacements of the last command.
+    /// The replacements of the command that failed last.
     replacements: Vec<ClaimId>,
     consecutive_failures: u32,
     until: Timestamp,
@@ -59,14 +61,16 @@ struct CandidateHoldOff {
 #[derive(Debug, Default)]
 pub(super) struct CommandQueue {
     list: Vec<ActiveCommand>,
-    /// Hold-offs by NodeClaim and reason: a failure does not affect other reasons.
+    /// Hold-offs by NodeClaim and disruption reason. A candidate that is held off for one reason can be disrupted for
+    /// another.
     hold_offs: BTreeMap<(ClaimId, Reason), CandidateHoldOff>,
     last_number: u64,
-    /// When a command last awaited a budget until its deadline.
+    /// When a command was last dropped because no budget became free before its deadline.
     pub(super) budget_timeout_at: Option<Timestamp>,
-    /// The last claim whose verdict was explained on its own.
+    /// The last claim for which an evaluation explained why its node alone is not disrupted. The next explanations
+    /// continue with the claims after it.
     pub(super) explained_through: Arc<str>,
-    /// When verdicts were last explained.
+    /// When an evaluation last explained verdicts of single nodes.
     pub(super) explained_at: Option<Timestamp>,
     /// Whether the commands of an earlier process were resumed.
     pub(super) is_resumed: bool,
@@ -110,7 +114,7 @@ impl CommandQueue {
         self.list.retain(|active| active.number != number);
     }
 
-    /// Commands that have started.
+    /// The commands that have started; these are not proposed any more.
     pub(super) fn started(&self) -> Vec<ActiveCommand> {
         self.list.iter().filter(|active| active.proposed.is_none()).cloned().collect()
     }
@@ -119,19 +123,19 @@ impl CommandQueue {
         self.list.iter().filter_map(|active| active.proposed.as_ref().map(|proposed| (active, proposed)))
     }
 
-    /// The first commands that are due for validation.
+    /// At most `most` commands that are due for validation, in the order in which they were found.
     pub(super) fn due(&self, now: Timestamp, most: usize) -> Vec<ActiveCommand> {
         let is_due = |active: &&ActiveCommand| matches!(active.state, CommandState::Proposed { until, .. } if until <= now);
         self.list.iter().filter(is_due).take(most).cloned().collect()
     }
 
-    /// Whether to look for commands beyond the budgets. False for a while after a command awaited a budget until its
-    /// deadline.
+    /// Whether to look for commands that exceed the budgets and then wait for a free budget. `false` for some minutes
+    /// after such a command was dropped at its deadline.
     pub(super) fn may_plan_beyond_budgets(&self, now: Timestamp) -> bool {
         self.budget_timeout_at.is_none_or(|at| since(now, at) >= REEVALUATE_AFTER_MAX)
     }
 
-    /// No budget is free: delays the validation of the method's commands that await one.
+    /// Delays the validation of all commands of this method that await a budget, because no budget is free.
     pub(super) fn delay_validation(&mut self, method: Method, now: Timestamp, to: Timestamp) {
         for active in self.list.iter_mut().filter(|active| active.resolved.method == method) {
             if let CommandState::Proposed { until, budget_deadline: Some(_) } = &mut active.state
@@ -142,7 +146,8 @@ impl CommandQueue {
         }
     }
 
-    /// A node was deleted: validates commands that await a budget now. Returns whether there are any.
+    /// Makes the commands that await a budget due for validation at once, because a node was deleted. Returns whether
+    /// there are any.
     pub(super) fn budget_may_be_free(&mut self, now: Timestamp) -> bool {
         let mut is_awaited = false;
         for active in &mut self.list {
@@ -156,7 +161,8 @@ impl CommandQueue {
         is_awaited
     }
 
-    /// Splits a proposed command: the given claims become a new command that starts, the others remain proposed.
+    /// Splits a proposed command in two: a new command with the claims in `taken`, which starts, and the rest, which
+    /// remains proposed.
     pub(super) fn split(&mut self, active: &ActiveCommand, taken: &BTreeSet<&str>) -> Option<ActiveCommand> {
         let remainder = self.list.iter_mut().find(|one| one.number == active.number)?;
         let proposed = remainder.proposed.as_ref()?;
@@ -189,7 +195,7 @@ impl CommandQueue {
         started.map(|active| active.resolved.candidates.len()).sum()
     }
 
-    /// Starts the hold-off of the candidates of a failed command.
+    /// Starts the hold-off of the candidates of a command whose replacements did not become ready.
     pub(super) fn fail(&mut self, active: &ActiveCommand, now: Timestamp) {
         let CommandState::AwaitingReplacements { replacements, .. } = &active.state else { return };
         for candidate in &active.resolved.candidates {
@@ -206,11 +212,12 @@ impl CommandQueue {
         }
     }
 
-    /// Claims in a hold-off, with the reasons: commands for them failed, and a replacement is not initialized. The hold-off
-    /// ends, because a node may never initialize.
+    /// Claims in a hold-off, with the disruption reasons: a command for this reason failed, and one of its replacements
+    /// is still not initialized. The hold-off has an end, because a replacement may never initialize.
     ///
-    /// If replacements from a NodePool's template do not initialize, replacements of its other drifted nodes would not
-    /// either, so all of its claims are held off for drift. `claims_of` returns the claims of a NodePool.
+    /// If replacements of drifted nodes of a NodePool do not initialize, replacements of its other drifted nodes would
+    /// not either, because they have the same template. So all claims of that NodePool are held off for drift.
+    /// `claims_of` returns the claims of a NodePool.
     pub(super) fn held_off(
         &mut self,
         now: Timestamp,
@@ -236,7 +243,7 @@ impl CommandQueue {
         held_off
     }
 
-    /// Proposed commands for the planner, with their numbers.
+    /// The proposed commands in the form that the planner needs, each with its number.
     pub(super) fn proposed_commands(&self) -> Vec<(u64, ProposedCommand)> {
         let proposed = self.proposals().map(|(active, command)| {
             let proposed_commands = ProposedCommand {
@@ -264,7 +271,7 @@ impl CommandQueue {
             .collect()
     }
 
-    /// Names of the replacements that commands wait for.
+    /// The names of the replacements that started commands wait for.
     pub(super) fn replacements(&self) -> BTreeSet<String> {
         let proposed_commands = self.list.iter().filter_map(|active| match &active.state {
             CommandState::AwaitingReplacements { replacements, .. } => Some(replacements),

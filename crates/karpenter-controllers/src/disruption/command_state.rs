@@ -18,14 +18,15 @@ use karpenter_runtime::clock::since;
 pub const VALIDATION_DELAY: Duration = Duration::from_secs(15);
 /// How long a command may await a budget before it is dropped.
 pub const BUDGET_WAIT_MAX: Duration = Duration::from_secs(60);
-/// The interval of checks for a free budget; a deleted node triggers a check at once.
+/// How often to check whether a budget is free. A deleted node triggers a check at once.
 pub const BUDGET_POLL: Duration = Duration::from_secs(5);
-/// The timeout of a command: minimum, maximum, and the addition for each candidate in progress.
+/// The timeout of a command is `COMMAND_TIMEOUT_PER_NODE` for each candidate in progress, within this minimum and
+/// maximum.
 const COMMAND_TIMEOUT_MIN: Duration = Duration::from_secs(10 * 60);
 const COMMAND_TIMEOUT_MAX: Duration = Duration::from_secs(60 * 60);
 const COMMAND_TIMEOUT_PER_NODE: Duration = Duration::from_millis(80);
 
-/// A NodeClaim, distinguished from others with the same name.
+/// The name and uid of a NodeClaim. The uid distinguishes it from other NodeClaims with the same name.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ClaimId {
     pub name: String,
@@ -35,8 +36,9 @@ pub struct ClaimId {
 /// The state of a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CommandState {
-    /// The command is validated at `until`; nothing is written before. If it has a deadline, it exceeds the budgets and
-    /// waits until they allow it.
+    /// The command was found and will be validated at `until`; nothing is written before that. With a
+    /// `budget_deadline`, the command disrupts more nodes than the budgets allow, and waits for a free budget until
+    /// then.
     Proposed { until: Timestamp, budget_deadline: Option<Timestamp> },
     /// Candidates are being tainted and replacements created.
     Starting,
@@ -50,11 +52,12 @@ pub enum CommandState {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ClaimObservation {
     Gone,
-    /// Has a deletion timestamp.
+    /// The NodeClaim has a deletion timestamp.
     Deleting,
     /// Not initialized.
     NotReady,
-    /// The node is initialized, or only the registration gate holds it until the moved pods are nominated.
+    /// The node is initialized, or it is ready and only the registration gate keeps the unregistered taint, until the
+    /// pods that the command moves to it are nominated.
     Ready,
 }
 
@@ -77,7 +80,7 @@ pub enum CommandStep {
     /// The start of the command is in progress.
     InProgress,
     Validate,
-    /// Report these replacements as pending.
+    /// Report that these replacements are not ready yet.
     AwaitReplacements {
         pending: Vec<ClaimId>,
     },
@@ -140,7 +143,8 @@ pub fn next_step(
     }
 }
 
-/// The timeout of a command; longer with more candidates in progress, because providers throttle.
+/// The timeout of a command when this many candidates are in progress. More candidates need more time, because
+/// providers throttle requests.
 pub fn command_timeout(queued: usize) -> Duration {
     let nodes = u32::try_from(queued).unwrap_or(u32::MAX);
     COMMAND_TIMEOUT_PER_NODE.saturating_mul(nodes).clamp(COMMAND_TIMEOUT_MIN, COMMAND_TIMEOUT_MAX)

@@ -1,5 +1,6 @@
-//! The evaluation loop: validates commands that are due, or else evaluates the cluster for new ones. Decisions are made off
-//! the async runtime, from one snapshot per pass; the commands of a pass start together.
+//! The evaluation loop: validates the commands that are due; if none is due, evaluates the cluster for new commands.
+//! Each pass decides on one snapshot of the cluster, on a thread outside of the async runtime. The commands of a pass
+//! start concurrently.
 //!
 //! Upstream: pkg/controllers/disruption/controller.go.
 
@@ -34,22 +35,24 @@ use crate::planner_faults;
 use crate::planner_input;
 use crate::planner_input::disruption::DisruptionFacts;
 
-/// Limits how many verdicts are explained per node if there is nothing to disrupt: each needs a simulation, and busy
-/// clusters are evaluated often.
+/// If there is nothing to disrupt, an evaluation explains for single nodes why they are not disrupted: for at most this
+/// many nodes, and only once per `EXPLAIN_INTERVAL`, because each explanation needs a simulation and busy clusters are
+/// evaluated often.
 const EXPLAINED_MAX: usize = 10;
 const EXPLAIN_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Limit of validations per pass, so that the snapshot is recent when the last command starts.
+/// The maximum number of commands that a pass validates: the snapshot must still be recent when the last of them
+/// starts.
 const VALIDATIONS_PER_PASS_MAX: usize = 16;
-/// Commands that start concurrently.
+/// The maximum number of commands that start concurrently.
 const CONCURRENT_STARTS_MAX: usize = 8;
 
-/// Input that depends on time and on earlier passes.
+/// The part of the input of an evaluation that depends on time and on earlier passes.
 #[derive(Debug, Clone, Copy)]
 struct EvaluationHints {
-    /// Whether to look for commands beyond the budgets.
+    /// Whether to look for commands that exceed the budgets and then wait for a free budget.
     plan_beyond_budgets: bool,
-    /// The expected end of pod churn.
+    /// When pods are expected to stop leaving nodes and nominated pods to be bound; `None` without pod churn.
     churn_ends_at: Option<Timestamp>,
 }
 
@@ -58,7 +61,7 @@ fn whole_second_from(moment: Timestamp) -> i64 {
     moment.as_second() + i64::from(moment.subsec_nanosecond() > 0)
 }
 
-/// What a pass did: validation or evaluation.
+/// What a pass did: it validated commands, or evaluated the cluster.
 pub(super) enum PassOutcome {
     Validated(Vec<ValidationResult>),
     Evaluated(Evaluation),
@@ -84,13 +87,14 @@ pub(super) struct EvaluationInput {
 }
 
 impl EvaluationInput {
-    /// Names of all claims.
+    /// The names of all NodeClaims in the snapshot.
     pub(super) fn claims(&self) -> Vec<Arc<str>> {
         let names = self.facts.live.node_claims.iter().filter_map(|claim| claim.metadata.name.as_deref());
         names.map(Arc::from).collect()
     }
 
-    /// The pure part of a pass: validates these commands, or evaluates the cluster without the excluded claims.
+    /// The part of a pass without effects: validates the commands `due`. If there are none, evaluates the cluster
+    /// without the claims `excluded`.
     pub(super) fn evaluate(
         &self,
         due: &[ActiveCommand],
@@ -126,7 +130,7 @@ impl EvaluationInput {
         };
         let mut explained_through = None;
         let outcome = match (outcome, &self.request) {
-            // Verdicts are explained only if there are no commands, because that takes long.
+            // Verdicts are explained only if the evaluation found no commands, because explanations take long.
             (PassOutcome::Evaluated(mut evaluation), Some(request)) if evaluation.has_no_commands() => {
                 explained_through = Some(explain_nodes(&mut evaluation, &assembled.cluster, rules, request));
                 PassOutcome::Evaluated(evaluation)
@@ -169,7 +173,8 @@ impl Disruption {
                 command_queue.started_candidates().iter().map(|name| name.as_str().into()).collect();
             (command_queue.proposed_commands(), disrupting_claims, held_off, command_queue.replacements())
         };
-        // In compat mode, the next evaluation follows after the previous command is done, as in upstream.
+        // Only cost mode looks for commands that exceed the budgets. In compat mode, the next evaluation follows after
+        // the previous command has ended, as in upstream.
         let plan_beyond_budgets =
             self.rules.mode == Mode::Cost && self.command_queue().may_plan_beyond_budgets(now);
         let hints = EvaluationHints { plan_beyond_budgets, churn_ends_at: self.churn_ends_at(now) };
@@ -206,7 +211,7 @@ impl Disruption {
         self.report(&contained.faults, &contained.suspects);
         let EvaluationInput { facts, due, .. } = input;
         let Some(result) = contained.result else {
-            // The commands are removed, because otherwise they would be due again at once.
+            // The commands are removed: they would be due again at once, although they cannot be validated.
             due.iter().for_each(|active| self.command_queue().remove(active.number));
             return IDLE_POLL;
         };
@@ -262,7 +267,8 @@ impl Disruption {
         }
     }
 
-    /// The nodes whose verdicts are explained in this pass. In mode Compat every verdict is per node already.
+    /// The nodes for which this pass simulates a command, to explain why they are not disrupted; `None` if it explains
+    /// none. Compat mode needs no such request, because it evaluates every node by itself.
     fn verdict_request(&self, now: Timestamp) -> Option<VerdictRequest> {
         let wanted = self.verdicts.take_requests(now);
         let command_queue = self.command_queue();
@@ -275,7 +281,7 @@ impl Disruption {
         })
     }
 
-    /// The time until there may be something to do.
+    /// The time until the next pass, unless a change triggers one earlier.
     fn until_next_pass(&self, now: Timestamp) -> Duration {
         let mut wait = IDLE_POLL;
         if let Some(quiet) = self.trigger.unchanged_until() {
@@ -290,7 +296,7 @@ impl Disruption {
         wait
     }
 
-    /// The expected end of pod churn: pods that leave nodes, or are nominated and not bound yet.
+    /// When pods are expected to stop leaving nodes, and nominated pods to be bound; `None` if no pod is being moved.
     fn churn_ends_at(&self, now: Timestamp) -> Option<Timestamp> {
         let reads = &self.reads;
         let expects_pods =
@@ -298,7 +304,8 @@ impl Disruption {
         self.pod_churn.ends_at(now, expects_pods)
     }
 
-    /// Drops rejected commands and starts the others.
+    /// Handles the results of validations: drops rejected commands and starts the others. Returns the time until the
+    /// next pass.
     async fn finish_validation(
         &self,
         verdicts: Vec<ValidationResult>,
@@ -339,7 +346,7 @@ impl Disruption {
         if has_failed && is_all { IDLE_POLL } else { Duration::ZERO }
     }
 
-    /// No budget is free: the command waits until its deadline.
+    /// Handles a command for which no budget is free: it is validated again later, or dropped at its deadline.
     fn keep_awaiting_budget(&self, active: &ActiveCommand, now: Timestamp) {
         let mut command_queue = self.command_queue();
         if active.budget_deadline().is_some_and(|deadline| deadline <= now) {
@@ -354,7 +361,8 @@ impl Disruption {
     /// Moves a validated command to the state `Starting`.
     fn begin_starting(&self, active: ActiveCommand, resolved: ResolvedCommand) -> ActiveCommand {
         let resolved = Arc::new(resolved);
-        // Empty nodes within the budget are deleted, the others continue to await it.
+        // If the budget allows only some of the empty nodes, these are deleted, and the command with the others
+        // continues to await the budget.
         let is_split = active.budget_deadline().is_some() && resolved.method == Method::Emptiness;
         let started: BTreeSet<&str> =
             resolved.candidates.iter().map(|candidate| candidate.id.name.as_str()).collect();
@@ -378,7 +386,7 @@ impl Disruption {
         ResolvedCommand::read(command, assembled, |name| observe::find_pool(&self.reads, name))
     }
 
-    /// Queues the commands of an evaluation; starts those that need no validation.
+    /// Adds the commands of an evaluation to the queue, and starts those that need no validation.
     async fn act_on(&self, assembled: &AssembledCluster, evaluation: &Evaluation) -> StartResult {
         let mut start_result = StartResult::Nothing;
         let mut begin = Vec::new();
@@ -424,7 +432,7 @@ impl Disruption {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum StartResult {
     Nothing,
-    /// A start failed; it is retried after a delay.
+    /// A command could not start. The evaluation is repeated after a delay.
     Failed,
     Started,
 }

@@ -1,6 +1,7 @@
 //! Executes the steps of commands: taints and conditions, replacements, deletions, and rollback.
 //!
-//! All writes are idempotent. A failed write is retried by the command's next step, or by the removal of stray taints.
+//! All writes are idempotent. If a write fails, the next step of the command repeats it; a taint that could not be
+//! removed is removed together with other taints that belong to no command.
 //!
 //! Upstream: pkg/controllers/disruption/queue.go.
 
@@ -37,12 +38,12 @@ use crate::{claims, writes};
 
 /// How many objects are written at once.
 const CONCURRENT_WRITES_MAX: usize = 16;
-/// Attempts to taint a node that changes concurrently.
+/// The maximum number of attempts to taint a node that other clients change at the same time.
 const MARK_ATTEMPTS_MAX: u32 = 4;
 
 impl Disruption {
-    /// Starts a command: taints its candidates, creates its replacements, and applies both to the cluster state. False if it
-    /// could not start; taints that remain are removed later.
+    /// Starts a command: taints its candidates, creates its replacements, and records both in the cluster state.
+    /// Returns `false` if the command could not start; taints that it already set are removed later.
     pub(super) async fn start(&self, active: ActiveCommand, assembled: &AssembledCluster) -> bool {
         let ActiveCommand { number, id, resolved, .. } = active;
         self.log_start(&id, &resolved);
@@ -68,8 +69,8 @@ impl Disruption {
                 self.annotate_move_targets(&resolved, now).await;
                 self.report_command_started(&id, &resolved, assembled);
                 let state = if replacements.is_empty() {
-                    // The candidates are deleted before the command loop sees the command, so that each deletion is
-                    // counted once.
+                    // The candidates are deleted here, before the command loop sees the command; otherwise their
+                    // deletion would be counted twice.
                     self.delete(&resolved, &resolved.ids()).await;
                     CommandState::Deleting { since: now }
                 } else {
@@ -82,7 +83,8 @@ impl Disruption {
             Err(why) => {
                 tracing::error!(command = id, error = why, "failed disrupting candidates");
                 for candidate in &resolved.candidates {
-                    // If this fails, the taint is removed later together with stray taints.
+                    // If untainting fails, the taint is removed later, together with other taints that belong to no
+                    // command.
                     let _ = self.untaint_candidate(&candidate.id.name).await;
                 }
                 self.command_queue().remove(number);
@@ -127,7 +129,7 @@ impl Disruption {
             match self.mark(&candidate, reason).await {
                 Ok(true) => return Ok(candidate),
                 Ok(false) => return Err(format!("node {} not found", candidate.node)),
-                // The conflict may be caused by a heartbeat of the node only, so the write is retried.
+                // The conflict may be caused by a mere heartbeat of the node, so the write is retried.
                 Err(error) if is_conflict(&error) && tries < MARK_ATTEMPTS_MAX => {
                     tries += 1;
                     self.read_again(&candidate).await;
@@ -137,7 +139,8 @@ impl Disruption {
         }
     }
 
-    /// Reads a node and its claim from the API server into the stores. Errors are ignored; the write fails again then.
+    /// Updates the node and claim of a candidate in the stores from the API server. Errors are ignored, because the
+    /// write that follows fails with the same error.
     async fn read_again(&self, candidate: &Candidate) {
         let nodes: Api<WithoutManagedFields<Node>> = Api::all(self.writes.client.clone());
         if let Ok(Some(WithoutManagedFields(node))) = nodes.get_opt(&candidate.node).await {
@@ -149,7 +152,7 @@ impl Disruption {
         }
     }
 
-    /// Taints the node and sets the condition of the claim. False if they no longer exist.
+    /// Taints the node and sets the condition of the claim. Returns `false` if the node or the claim no longer exists.
     async fn mark(&self, candidate: &Candidate, reason: Reason) -> kube::Result<bool> {
         let Some((claim, node)) = self.find(candidate) else { return Ok(false) };
         let taints = node.spec.as_ref().and_then(|spec| spec.taints.clone()).unwrap_or_default();
@@ -173,7 +176,8 @@ impl Disruption {
         Ok(true)
     }
 
-    /// Creates all replacements or fails; those created before a failure remain as ordinary nodes.
+    /// Creates all replacements. If one creation fails, the command does not start, and the replacements that exist
+    /// already remain as ordinary nodes.
     async fn launch(&self, id: &str, resolved: &ResolvedCommand) -> Result<Vec<ClaimId>, String> {
         if resolved.replacements.is_empty() {
             return Ok(Vec::new());
@@ -194,7 +198,7 @@ impl Disruption {
         for launch in fixed {
             wanted.entry(name_of(&*launch.pool)).or_insert((&*launch.pool, 0)).1 += 1;
         }
-        // The granted node limits are held until the claims exist and count against the limit themselves.
+        // The grants under node limits are kept until the new claims exist and count towards the limits themselves.
         let mut places = Vec::new();
         for (name, (pool, count)) in wanted {
             let place = reserve_nodes(&self.reads, &self.node_limit_grants, pool, count);
@@ -268,8 +272,8 @@ impl Disruption {
         Ok(current)
     }
 
-    /// Marks the candidates for deletion and reserves capacity for their pods in the cluster state. Called after the
-    /// replacements are created: before, provisioning would launch nodes for these pods.
+    /// Records in the cluster state that the candidates are marked for deletion and that their pods have reservations.
+    /// Called only after the replacements are created: otherwise provisioning would launch more nodes for these pods.
     fn start_command(&self, resolved: &ResolvedCommand, replacements: &[ClaimId]) -> Timestamp {
         let now = self.reads.clock.now();
         let moves: Vec<(&karpenter_state::pod::Pod, &str)> = resolved
@@ -282,7 +286,8 @@ impl Disruption {
                 }
             })
             .collect();
-        // Mode Cost has pod reservations; upstream nominates the nodes for a while instead.
+        // Compat mode protects the target nodes of moved pods from disruption for a while, as upstream does. In cost
+        // mode, the pod reservations have this effect.
         if self.rules.mode == Mode::Compat {
             let expires = after(now, crate::settings::nomination_ttl(self.reader.settings.batch_max));
             moves.iter().for_each(|(_, host)| self.reads.state.nominate_node(host, expires));
@@ -292,8 +297,8 @@ impl Disruption {
             moves,
             now,
         );
-        // Pod churn is restarted only for moves that were planned together. Otherwise constant drift would postpone
-        // rebalance forever.
+        // The waiting time for pod churn starts again only for commands of rebalance, whose moves were planned as one.
+        // If drift commands restarted it, constant drift would postpone rebalance forever.
         if resolved.method == Method::Rebalance && !resolved.moves.is_empty() {
             self.pod_churn.restart(now);
         }
@@ -321,7 +326,7 @@ impl Disruption {
         has_begun
     }
 
-    /// Deletes these candidates. Failures are retried by the next step.
+    /// Deletes the candidates in `left`. The next step of the command retries deletions that failed.
     pub(super) async fn delete(&self, resolved: &ResolvedCommand, left: &[ClaimId]) {
         let candidates = resolved.candidates.iter().filter(|candidate| left.contains(&candidate.id));
         stream::iter(candidates)
@@ -356,14 +361,15 @@ impl Disruption {
         if present.is_some_and(|present| present <= deadline) {
             return Ok(());
         }
-        // Whole seconds, as upstream writes them.
+        // The deadline is truncated to whole seconds, as in upstream.
         let deadline = Timestamp::from_second(deadline.as_second()).unwrap_or(deadline);
         let patch = json!({"metadata": {"annotations": {key: deadline.to_string()}}});
         writes::merge_unchanged(&self.writes.client, &self.reads.stores.node_claims, claim, patch).await?;
         Ok(())
     }
 
-    /// Rolls the command back: removes reservations, marks and taints. Its replacements remain as ordinary nodes.
+    /// Rolls the command back: removes reservations, marks for deletion, and taints. The replacements remain as
+    /// ordinary nodes.
     pub(super) async fn roll_back(&self, active: &ActiveCommand, left: &[ClaimId], failure: &RollbackCause) {
         let state = &self.reads.state;
         for id in left {
@@ -378,7 +384,7 @@ impl Disruption {
             self.release_replacements(replacements).await;
         }
         for id in left {
-            // If this fails, the taint is removed later together with stray taints.
+            // If untainting fails, the taint is removed later, together with other taints that belong to no command.
             let _ = self.untaint_candidate(&id.name).await;
         }
     }
@@ -422,7 +428,8 @@ impl Disruption {
         Ok(())
     }
 
-    /// The candidate's current claim and node, unless the claim is deleted or replaced by another of the same name.
+    /// The current claim and node of a candidate; `None` if the claim no longer exists or if another claim has its
+    /// name.
     fn find(&self, candidate: &Candidate) -> Option<(Arc<NodeClaim>, Arc<Node>)> {
         let stores = &self.reads.stores;
         let claim = stores.node_claims.get("", &candidate.id.name)?;

@@ -1,5 +1,6 @@
-//! Planner faults during evaluation: a pass is repeated in compat mode, then without the commands or candidates that cause
-//! the fault; these are not disrupted for a while. Started commands need no planner and continue.
+//! Planner faults during evaluation. If the planner panics, the pass is repeated in compat mode, and then without the
+//! commands or candidates that cause the panic; these candidates are not disrupted for a while. Started commands
+//! continue, because they need no planner.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,17 +18,18 @@ use super::command_queue::ActiveCommand;
 use super::evaluate::{EvaluationInput, EvaluationResult, PassOutcome};
 use crate::compute::catch;
 
-/// How long claims are excluded after a pass panicked because of them.
+/// How long a claim is excluded from disruption after it made a pass panic.
 const SUSPECT_HOLD_OFF: Duration = Duration::from_secs(600);
 /// How long compat mode is used after a pass in cost mode panicked.
 const COST_MODE_PAUSE: Duration = Duration::from_secs(3600);
-/// Attempts to isolate the commands or claims that cause a panic; each evaluates the whole cluster.
+/// The maximum number of evaluations to find the commands or claims that cause a panic. Each attempt evaluates the
+/// whole cluster without some of them.
 const ATTEMPTS_MAX: usize = 16;
 
-/// Called before each evaluation, so that tests can inject faults.
+/// A function that tests can set to inject faults. It is called before each evaluation.
 pub type Inspect = Arc<dyn Fn(&Cluster, &Rules) + Send + Sync>;
 
-/// The result of a pass with panics contained.
+/// The result of a pass in which panics of the planner were caught.
 pub(super) struct CatchPanics {
     /// `None` if no part of the cluster could be evaluated.
     pub(super) result: Option<EvaluationResult>,
@@ -36,7 +38,8 @@ pub(super) struct CatchPanics {
     pub(super) suspects: Vec<Arc<str>>,
 }
 
-/// Evaluates the cluster. After a panic it repeats the evaluation and excludes as few commands and claims as possible.
+/// Evaluates the cluster and catches panics. After a panic, the evaluation is repeated with as few commands and claims
+/// as possible left out.
 pub(super) fn evaluate_contained(input: &EvaluationInput, rules: &Rules) -> CatchPanics {
     let mut faults = Vec::new();
     let whole = attempt(input, &input.due, &[], rules, &mut faults);
@@ -48,7 +51,7 @@ pub(super) fn evaluate_contained(input: &EvaluationInput, rules: &Rules) -> Catc
     if without_numbers.is_some() {
         return CatchPanics { result: without_numbers, faults, suspects: Vec::new() };
     }
-    // Only the first panic is reported; panics of further attempts have the same cause.
+    // Only the panics of the attempts above are reported; those of the following attempts have the same cause.
     let mut known = Vec::new();
     if !input.due.is_empty() {
         let found = isolate(&input.due, ATTEMPTS_MAX, |kept| attempt(input, kept, &[], &compat, &mut known));
@@ -80,12 +83,13 @@ fn attempt(
         .ok()
 }
 
-/// Rejects commands that could not be validated.
+/// Rejects the commands whose validation panicked.
 fn reject_left_out(mut result: EvaluationResult, left_out: Vec<ActiveCommand>) -> EvaluationResult {
     let rejected = left_out.into_iter().map(|active| (active, Some(Err(Rejection::PlannerFault))));
     match &mut result.outcome {
         PassOutcome::Validated(verdicts) => verdicts.extend(rejected),
-        // Without the faulty commands none was due, so the cluster was evaluated; its commands are found again later.
+        // All due commands were left out as faulty, so the cluster was evaluated instead. That evaluation is dropped;
+        // the next pass finds its commands again.
         first => *first = PassOutcome::Validated(rejected.collect()),
     }
     result
@@ -96,7 +100,7 @@ pub(super) fn all_reasons() -> BTreeSet<Reason> {
     Reason::ALL.into_iter().chain([Reason::Expired]).collect()
 }
 
-/// The faults of recent passes.
+/// Claims that made the planner panic in recent passes, and when cost mode last panicked.
 #[derive(Debug, Default)]
 pub(super) struct Suspects {
     claims: BTreeMap<Arc<str>, Timestamp>,
@@ -111,7 +115,7 @@ impl Suspects {
         self.claims.extend(contained.suspects.iter().map(|claim| (claim.clone(), now)));
     }
 
-    /// Claims that are excluded now.
+    /// The claims that are excluded from disruption at this time.
     pub(super) fn current(&mut self, now: Timestamp) -> Vec<Arc<str>> {
         self.claims.retain(|_, at| since(now, *at) < SUSPECT_HOLD_OFF);
         self.claims.keys().cloned().collect()

@@ -1,4 +1,4 @@
-//! Reads the input of a pass: stores, cluster state, and instance types of the provider. Decides nothing.
+//! Reads what the command loop and the evaluation loop need from the stores. Decides nothing.
 
 use std::sync::Arc;
 

@@ -1,5 +1,6 @@
-//! Persists the move history for the next process: on NodePools with a maximum of moves per hour, the pods moved by minute;
-//! on claims of NodePools with a cool-down, the time of the move. Replacements carry the time in their own annotation.
+//! Persists the move history, so that it survives a restart. A NodePool with a maximum of moves per hour gets an
+//! annotation with the number of moved pods per minute. Claims of NodePools with a cool-down get an annotation with the
+//! time of the move; replacements have this time in their replacement annotation.
 
 use std::collections::BTreeMap;
 
@@ -24,8 +25,8 @@ use crate::writes;
 const CONCURRENT_WRITES_MAX: usize = 16;
 
 impl Disruption {
-    /// Counts the pods that a command is about to move. Persisted before the start, so that a crash never leaves too low a
-    /// count.
+    /// Counts the pods that a command is about to move. The count is persisted before the command starts: after a crash
+    /// it may be too high, but never too low.
     pub(super) async fn count_moves(&self, resolved: &ResolvedCommand, now: Timestamp) -> Result<(), String> {
         let moved = pods_moved_by_pool(resolved);
         for (pool, pods) in &moved {
@@ -35,7 +36,7 @@ impl Disruption {
             let bounded =
                 |pool: &NodePool| annotation(pool, ANNOTATION_CONSOLIDATION_MAX_MOVES_PER_HOUR).is_some();
             let Some(pool) = find_pool(&self.reads, name).filter(|pool| bounded(pool)) else { continue };
-            // Commands are counted one at a time, so that the last write includes all moves.
+            // Commands are counted one after the other, so that the last write contains the moves of all of them.
             let _turn = self.move_count_lock.lock().await;
             let written = moves_text(&self.reads.state.move_history().by_minute(name, now));
             let patch = json!({"metadata": {"annotations": {ANNOTATION_PODS_MOVED: written}}});
@@ -49,14 +50,15 @@ impl Disruption {
         Ok(())
     }
 
-    /// Reverts the count of a command that did not start.
+    /// Subtracts the moves of a command that did not start.
     pub(super) fn uncount_moves(&self, resolved: &ResolvedCommand, at: Timestamp) {
         for (pool, pods) in pods_moved_by_pool(resolved) {
             self.reads.state.uncount_moves(pool, pods, at);
         }
     }
 
-    /// Annotates existing targets of moves with the time. Failures are logged; this process has the time in memory.
+    /// Annotates the claims of existing nodes that receive moved pods with the time of the move. Failures are only
+    /// logged, because this process has the time in memory.
     pub(super) async fn annotate_move_targets(&self, resolved: &ResolvedCommand, now: Timestamp) {
         let cools_down = |claim: &NodeClaim| {
             let pool = find_pool(&self.reads, pool_label(claim));

@@ -1,5 +1,5 @@
-//! Detects pod churn: pods leave nodes because a workload scales in or commands move them. A plan made meanwhile would be
-//! outdated before it starts, and would delay a better one.
+//! Detects pod churn: pods leave nodes because a workload is scaled in or commands move them. A plan that is made
+//! during churn would be outdated before it starts, and would delay a better plan.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -12,11 +12,11 @@ use karpenter_state::pod::Pod;
 use crate::pods;
 use crate::stores::Stores;
 
-/// Churn ends when no pod left for so long: replacements of the pods are scheduled by then.
+/// Churn ends when no pod has left a node for this long; by then, the pods that replace the last ones are scheduled.
 const CHURN_IDLE: Duration = Duration::from_secs(2);
 /// The interval of checks while pods are nominated and not bound yet.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
-/// Churn is not awaited longer than this, for clusters with constant churn and slow drains.
+/// The longest wait for the end of churn. Without it, constant churn or slow drains would block evaluations.
 const CHURN_WAIT_MAX: Duration = Duration::from_secs(15);
 
 /// Clones share their state.
@@ -56,14 +56,14 @@ impl PodChurn {
         *period = Some(ChurnPeriod { first: goes_on.map_or(now, |period| period.first), last: now });
     }
 
-    /// A command starts and pods will leave: begins a new period.
+    /// Begins a new churn period, because a command starts and its pods will leave their nodes.
     pub(super) fn restart(&self, now: Timestamp) {
         *self.period.lock().unwrap_or_else(PoisonError::into_inner) =
             Some(ChurnPeriod { first: now, last: now });
     }
 
-    /// The expected end of churn if no other pod leaves; `None` without churn, or if it lasted too long. `expects_pods`:
-    /// whether pods are nominated and not bound yet.
+    /// When churn ends if no other pod leaves its node; `None` if there is no churn, or if the maximum wait has passed.
+    /// `expects_pods` returns whether pods are nominated and not bound yet.
     pub(super) fn ends_at(&self, now: Timestamp, expects_pods: impl FnOnce() -> bool) -> Option<Timestamp> {
         let period = (*self.period.lock().unwrap_or_else(PoisonError::into_inner))?;
         let most = after(period.first, CHURN_WAIT_MAX);

@@ -1,4 +1,4 @@
-//! Reports commands: events, metrics, log lines and the decision journal.
+//! Reports commands of disruption as events, metrics, log lines and entries of the decision journal.
 
 mod evaluation;
 mod start_log;
@@ -45,7 +45,7 @@ impl Disruption {
         self.publish(self.candidate_events(resolved, "ConsolidationCandidate", text)).await;
     }
 
-    /// Reports the scores of a new command for NodePools with policy Balanced.
+    /// Reports the scores of a new command by which NodePools with policy Balanced accept or reject it.
     pub(super) async fn report_scores(
         &self,
         command: &Command,
@@ -105,7 +105,8 @@ impl Disruption {
         self.record_not_disrupted("do not disrupt", &active.id, resolved, format!("validation: {rejection}"));
     }
 
-    /// Counts nodes that validation removed from a command of Emptiness, unless they continue to await a budget.
+    /// Counts the nodes that validation removed from a command of Emptiness as failed validations. Nodes of a command
+    /// that awaits a budget are not counted, because the rest of the command continues to await it.
     pub(super) fn count_left_out(&self, active: &ActiveCommand, resolved: &ResolvedCommand) {
         if active.budget_deadline().is_none() {
             self.count_refused(
@@ -187,7 +188,7 @@ impl Disruption {
         });
     }
 
-    /// Reports replacements that are launched and not ready.
+    /// Publishes events about replacements that are launched, but not ready.
     pub(super) async fn report_waiting_readiness(&self, resolved: &ResolvedCommand, pending: &[ClaimId]) {
         let mut events = self.launching(resolved, pending);
         events.extend(self.claims(pending).map(|claim| {
@@ -283,7 +284,7 @@ impl Disruption {
         self.record_not_disrupted("roll back disruption of", &active.id, resolved, failure.to_string());
     }
 
-    /// The same event for the node and the claim of every candidate.
+    /// Creates the same event for the Node and for the NodeClaim of each candidate.
     fn candidate_events(
         &self,
         resolved: &ResolvedCommand,
@@ -311,7 +312,7 @@ fn policy_label(policy: ConsolidationPolicy) -> &'static str {
     }
 }
 
-/// By the sign of the termination grace period, in any unit.
+/// The termination mode in metrics, by the sign of the termination grace period; its unit does not matter.
 fn termination_mode(bound: Option<i64>) -> &'static str {
     match bound {
         None => "graceful",
@@ -320,7 +321,7 @@ fn termination_mode(bound: Option<i64>) -> &'static str {
     }
 }
 
-/// Condition types as upstream spells them in metrics: `KWOKUnhealthy` is `kwok_unhealthy`.
+/// Condition types as upstream spells them in metrics: `KWOKUnhealthy` becomes `kwok_unhealthy`.
 fn snake_case(text: &str) -> String {
     let all: Vec<char> = text.chars().collect();
     let mut result = String::new();

@@ -1,5 +1,5 @@
-//! A command with objects and names instead of indexes, so that it is independent of the snapshot that it was found in.
-//! Decides nothing.
+//! A command that refers to objects and names, not to indexes into a snapshot. So it stays valid after the snapshot of
+//! its evaluation is dropped. Decides nothing.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ pub(super) struct ResolvedCommand {
     pub(super) moves: Vec<PodMove>,
     pub(super) price_before_per_hour: f64,
     pub(super) price_after_per_hour: f64,
-    /// Termination grace period that the command sets.
+    /// The termination grace period that the command sets on its candidates.
     pub(super) termination_grace_period_secs: Option<i64>,
     /// Why candidates are deleted before their replacements are launched, if they are.
     pub(super) terminate_first_reason: &'static str,
@@ -47,7 +47,7 @@ pub(super) struct Candidate {
 #[derive(Debug, Clone)]
 pub(super) struct Replacement {
     pub(super) claim: NodeClaim,
-    /// The NodePool and the usage of its limits at planning time.
+    /// The NodePool, and in the next field the usage of its limits when the command was planned.
     pub(super) pool: Arc<NodePool>,
     pub(super) usage: ResourceList,
     /// Whether the replacement is for a static NodePool, whose limits are checked at launch.
@@ -69,7 +69,7 @@ pub(super) enum MoveTarget {
 }
 
 impl ResolvedCommand {
-    /// Resolves a command; `None` if it refers to an object that the snapshot does not have.
+    /// Resolves a command; `None` if it refers to an object that is not in the snapshot.
     pub(super) fn read(
         command: &Command,
         assembled: &AssembledCluster,
@@ -132,7 +132,7 @@ impl ResolvedCommand {
 
     pub(super) fn saving_per_hour(&self) -> f64 {
         match self.decision {
-            // The instance remains.
+            // A reboot saves nothing, because the instance remains.
             Decision::Reboot => 0.0,
             Decision::Delete | Decision::Replace | Decision::TerminateFirst => {
                 self.price_before_per_hour - self.price_after_per_hour
@@ -140,7 +140,7 @@ impl ResolvedCommand {
         }
     }
 
-    /// The NodePools of its candidates, without duplicates.
+    /// The names of the candidates' NodePools, sorted and without duplicates.
     pub(super) fn pools(&self) -> Vec<&str> {
         let mut pools: Vec<&str> = self.candidates.iter().map(|candidate| candidate.pool.as_str()).collect();
         pools.sort_unstable();
@@ -166,7 +166,8 @@ impl ResolvedCommand {
         )
     }
 
-    /// The description of the command for one of its candidates; short if it has several.
+    /// The description of the command for the events of one candidate. If the command has several candidates, only the
+    /// number of the others is stated.
     pub(super) fn describe_for(&self, id: &str, candidate: &Candidate) -> String {
         match self.candidates.len() {
             0 | 1 => self.describe(id),

@@ -1,8 +1,9 @@
-//! The annotation of a replacement with its command, and how a restarted process resumes such a command.
+//! Reads the annotation with which a replacement describes its command, so that a restarted process can resume the
+//! command.
 //!
-//! A command is resumed only if all its objects exist: every replacement exists, and every remaining candidate has the
-//! taint and the condition. Otherwise the taints are removed as stray ones, and the replacements remain as ordinary
-//! nodes.
+//! A command is resumed only if all its replacements exist, and every candidate that still exists has the taint and the
+//! condition. Otherwise its taints are removed like all taints that belong to no command, and its replacements remain
+//! as ordinary nodes.
 
 #[cfg(test)]
 mod tests;
@@ -20,8 +21,8 @@ use karpenter_runtime::object::{is_deleting, name_of, uid_of};
 use super::command_state::{ClaimId, command_timeout};
 use crate::annotations::{ReplacementAnnotation, method, policy};
 
-/// The minimum that is left of the timeout of a resumed command, because replacements were not observed while no process
-/// was running.
+/// A resumed command has at least this much time left until its timeout, because no process observed the replacements
+/// during the restart.
 const REMAINING_TIMEOUT_MIN: Duration = Duration::from_secs(5 * 60);
 
 /// A command that can be resumed.
@@ -38,7 +39,8 @@ pub(super) struct ResumableCommand {
     pub(super) condition: Option<String>,
 }
 
-/// The commands that annotations describe. `is_marked`: whether a claim and its node have the condition and the taint.
+/// The commands that are described by annotations and can be resumed. `is_marked` returns whether the claim has the
+/// condition and its node the taint of a started command.
 pub(super) fn resumable(
     claims: &[Arc<NodeClaim>],
     is_marked: impl Fn(&NodeClaim) -> bool,

@@ -1,5 +1,5 @@
-//! Decides when the next evaluation is due: an evaluation without commands is repeated only when an input changed, or when
-//! time changes the result.
+//! Decides when the next evaluation is due. After an evaluation that found no commands, the next one runs only when an
+//! input has changed, or at a time at which the result may be different.
 
 #[cfg(test)]
 mod tests;
@@ -29,7 +29,7 @@ use crate::stores::Stores;
 #[derive(Debug, Clone, Default)]
 pub(super) struct EvaluationTrigger {
     generation: Arc<AtomicU64>,
-    /// The generation of the last evaluation without commands, and until when its result is valid.
+    /// The generation of the last evaluation that found no commands, and until when its result is valid.
     unchanged: Arc<Mutex<Option<(u64, Timestamp)>>>,
 }
 
@@ -62,27 +62,27 @@ impl EvaluationTrigger {
         });
     }
 
-    /// Records a change of an input that is not in a store.
+    /// Records a change of an input that is not in a store, such as prices.
     pub(super) fn record_change(&self) {
         self.generation.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Counts changes; to be read before an evaluation.
+    /// The number of changes so far. Read it before an evaluation, so that changes during the evaluation are noticed.
     pub(super) fn generation(&self) -> u64 {
         self.generation.load(Ordering::Relaxed)
     }
 
-    /// The evaluation of this generation found no commands.
+    /// Records that the evaluation of this generation found no commands, and that its result is valid until `again_at`.
     pub(super) fn nothing_found(&self, generation: u64, again_at: Timestamp) {
         *self.unchanged.lock().unwrap_or_else(PoisonError::into_inner) = Some((generation, again_at));
     }
 
-    /// A command started or ended: evaluate again.
+    /// Makes the next evaluation due at once, because a command started or ended.
     pub(super) fn reset(&self) {
         *self.unchanged.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    /// When to evaluate again if nothing changes; `None` if something did.
+    /// Until when the last result is valid; `None` if an input changed since then.
     pub(super) fn unchanged_until(&self) -> Option<Timestamp> {
         let unchanged = *self.unchanged.lock().unwrap_or_else(PoisonError::into_inner);
         unchanged.filter(|(generation, _)| *generation == self.generation()).map(|(_, until)| until)
@@ -101,7 +101,8 @@ pub(super) fn next_evaluation_at(
 ) -> Timestamp {
     let mut next = after(now, REEVALUATE_AFTER_MAX);
     next = deadlines.protected_until.map_or(next, |until| next.min(until));
-    // Repair and drift depend on how long a condition lasts, and on PodDisruptionBudgets.
+    // Repair and drift depend on how long conditions last and on PodDisruptionBudgets, so unhealthy and drifted nodes
+    // are evaluated often.
     if cluster.state_nodes.iter().any(|one| {
         one.is_unhealthy
             || one.repair.is_some()
@@ -109,7 +110,7 @@ pub(super) fn next_evaluation_at(
     }) {
         next = next.min(after(now, IDLE_POLL));
     }
-    // The end of a nomination triggers no event, so it is polled.
+    // Evaluations are repeated while a node is nominated, because no event is triggered when the nomination ends.
     if cluster.state_nodes.iter().any(|one| one.is_nominated && !one.is_marked_for_deletion) {
         next = next.min(after(now, NOMINATED_POLL));
     }
@@ -121,12 +122,12 @@ pub(super) fn next_evaluation_at(
     let settled = cluster.state_nodes.iter().filter_map(|state_node| {
         let wait = cluster.pools.get(state_node.pool.as_ref()?)?.consolidate_after_secs?;
         let at = Timestamp::from_second(state_node.last_pod_event_secs?.checked_add(wait)?).ok()?;
-        // Times are truncated to whole seconds: what ends within this second has not ended for the planner.
+        // The planner truncates times to whole seconds: for it, a time within the current second has not passed yet.
         (at > now || at.as_second() >= now.as_second()).then_some(at.max(after(now, Duration::from_secs(1))))
     });
     let due = cluster.state_nodes.iter().flat_map(|state_node| legacy_deadlines(cluster, state_node));
     let due = due.filter_map(|at| Timestamp::from_second(at).ok()).filter(|at| *at > now);
-    // An expired node may be blocked by PodDisruptionBudgets, so it is evaluated again.
+    // PodDisruptionBudgets may block the disruption of an expired node, so expired nodes are evaluated again and again.
     let is_expired =
         |state_node: &StateNode| legacy_deadlines(cluster, state_node).any(|at| at <= now.as_second());
     if cluster
@@ -143,7 +144,7 @@ pub(super) fn next_evaluation_at(
         .fold(next, Timestamp::min)
 }
 
-/// The ends of cool-downs.
+/// When the cool-downs of nodes end.
 fn cool_down_ends(cluster: &Cluster, now: Timestamp) -> impl Iterator<Item = Timestamp> {
     let staying = cluster.state_nodes.iter().filter(|state_node| !state_node.is_marked_for_deletion);
     staying.filter_map(move |state_node| {
@@ -152,7 +153,7 @@ fn cool_down_ends(cluster: &Cluster, now: Timestamp) -> impl Iterator<Item = Tim
     })
 }
 
-/// When the maximum of moves per hour allows more moves.
+/// When NodePools that reached their maximum of moves per hour may move pods again.
 fn move_limits_reopen(cluster: &Cluster, deadlines: &AnswerDeadlines) -> impl Iterator<Item = Timestamp> {
     let bounded = move |name: &str| {
         cluster.pools.get(name).is_some_and(|one| one.pool_policy.max_moves_per_hour.is_some())
@@ -168,7 +169,7 @@ fn legacy_deadlines(cluster: &Cluster, state_node: &StateNode) -> impl Iterator<
     let rules = rules.unwrap_or_default();
     let sum = |since: Option<i64>, after: Option<i64>| Some(since?.saturating_add(after?));
     let age = sum(marks.node_created_at_secs, rules.expires_after_secs);
-    // Times are truncated; the full TTL has to have elapsed.
+    // Times are truncated to whole seconds, so one second is added: the full TTL must have passed.
     let empty = sum(marks.empty_since_secs, rules.empty_after_secs).map(|at| at.saturating_add(1));
     age.into_iter().chain(empty)
 }
@@ -183,7 +184,7 @@ fn pod_differs(old: &Pod, new: &Pod) -> bool {
         || old.status.is_unschedulable != new.status.is_unschedulable
 }
 
-/// Ignores heartbeats and images.
+/// Whether the change of a node matters for an evaluation. Heartbeats and images do not.
 fn node_differs(old: &Node, new: &Node) -> bool {
     let allocatable = |node: &Node| node.status.as_ref().and_then(|status| status.allocatable.clone());
     let conditions = |node: &Node| -> Vec<(String, String)> {
@@ -205,7 +206,8 @@ fn claim_differs(old: &NodeClaim, new: &NodeClaim) -> bool {
         || old.status != new.status
 }
 
-/// Ignores the annotation with moved pods, which this controller writes.
+/// Whether the change of a NodePool matters for an evaluation. The annotation with moved pods does not, because this
+/// controller writes it.
 fn pool_differs(old: &NodePool, new: &NodePool) -> bool {
     let annotations = |pool: &NodePool| -> Vec<(String, String)> {
         let all = pool.metadata.annotations.iter().flatten();

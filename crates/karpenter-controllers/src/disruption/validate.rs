@@ -1,5 +1,5 @@
-//! Validates commands that are due, one after the other on one snapshot. Each sees the commands validated before it as
-//! started. Nothing is written here.
+//! Validates the commands that are due, one after the other, on one snapshot. The validation of a command assumes that
+//! the commands validated before it have started. Nothing is written here.
 //!
 //! Upstream: pkg/controllers/disruption/validation.go.
 
@@ -17,10 +17,11 @@ use karpenter_model::resources::ResourceList;
 
 use super::command_queue::ActiveCommand;
 
-/// A command and the result of its validation. `None` if it was not validated in this pass.
+/// A command and the result of its validation; `None` if the command was not validated in this pass.
 pub(super) type ValidationResult = (ActiveCommand, Option<Result<Command, Rejection>>);
 
-/// Validates `due` in order. `proposed_commands` are all proposed commands by number, including these.
+/// Validates the commands `due` in this order. `proposed_commands` contains all proposed commands by number, also those
+/// in `due`.
 pub(super) fn validate_commands(
     cluster: &Cluster,
     mut proposed_commands: Vec<(u64, ProposedCommand)>,
@@ -47,7 +48,7 @@ pub(super) fn validate_commands(
                 is_enough = command.replacements.iter().any(|planned| is_reserved(&cluster, planned));
                 cluster = with_command_started(cluster, command);
             }
-            // The command continues to await a budget, and so do the other commands of the method.
+            // No budget is free: this command and all others of its method that await a budget continue to wait.
             Err(Rejection::Budget { .. }) if awaits_budget => {
                 methods_without_budget.push(active.resolved.method)
             }
@@ -58,7 +59,7 @@ pub(super) fn validate_commands(
     verdicts
 }
 
-/// Removes started candidates from the proposed commands.
+/// Removes the candidates of a command that starts from the proposed commands.
 fn leave_out(proposed_commands: &mut Vec<(u64, ProposedCommand)>, number: u64, command: &Command) {
     for (_, one) in proposed_commands.iter_mut().filter(|(of, _)| *of == number) {
         for candidate in &command.candidates {
@@ -68,7 +69,8 @@ fn leave_out(proposed_commands: &mut Vec<(u64, ProposedCommand)>, number: u64, c
     proposed_commands.retain(|(of, one)| *of != number || !one.claims.is_empty());
 }
 
-/// The free capacity of a reservation is unknown until the launch is observed.
+/// Whether the replacement may be launched into a capacity reservation. If so, no further commands are validated in
+/// this pass, because the remaining capacity of the reservation is unknown until the launch is observed.
 fn is_reserved(cluster: &Cluster, planned: &PlannedNode) -> bool {
     let catalog = catalog_of(&cluster.problem, planned);
     let types = planned.instance_type_options.iter().filter_map(|option| catalog.get(*option));
@@ -77,8 +79,9 @@ fn is_reserved(cluster: &Cluster, planned: &PlannedNode) -> bool {
     })
 }
 
-/// The cluster after the start of a command: candidates are marked for deletion and no targets, pods are on their planned
-/// nodes, and replacements are not initialized. Indexes do not change.
+/// The cluster as it is after the start of a command: the candidates are marked for deletion and receive no pods, the
+/// moved pods are on their planned nodes, and the replacements exist but are not initialized. Indexes of nodes do not
+/// change.
 fn with_command_started(mut cluster: Cluster, command: &Command) -> Cluster {
     let first = cluster.problem.nodes.len();
     for planned in &command.replacements {

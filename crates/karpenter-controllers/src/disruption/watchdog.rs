@@ -1,4 +1,4 @@
-//! Detects an evaluation loop that does not run, which would not be noticed otherwise.
+//! Detects that the evaluation loop has stopped running; nothing else would report that.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -15,14 +15,14 @@ pub(super) struct EvaluationWatchdog {
 }
 
 impl EvaluationWatchdog {
-    /// The time since the last evaluation if it is too long. Starts with the first call.
+    /// The time since the last evaluation, if it exceeds the maximum. The first call starts the measurement.
     pub(super) fn exceeded_gap(&self, now: Timestamp) -> Option<Duration> {
         let mut evaluated_at = self.evaluated_at.lock().unwrap_or_else(PoisonError::into_inner);
         let gap = since(now, *evaluated_at.get_or_insert(now));
         (gap > EVALUATION_GAP_MAX).then_some(gap)
     }
 
-    /// Records an evaluation, or that none was needed.
+    /// Records that the evaluation loop ran: the cluster was evaluated, or needed no evaluation.
     pub(super) fn evaluated(&self, now: Timestamp) {
         *self.evaluated_at.lock().unwrap_or_else(PoisonError::into_inner) = Some(now);
     }

@@ -15,16 +15,17 @@ use super::ObjectEvent;
 
 /// Size of each of the three LRU caches.
 const CACHE_SIZE: NonZeroUsize = NonZeroUsize::new(4096).expect("not zero");
-/// From this number of messages for one object and reason on, its events are combined.
+/// When an object has this many different messages for one reason, further events with this reason are combined into
+/// one.
 const SIMILAR_MAX: usize = 10;
 /// Events that are further apart than this are not combined.
 const SIMILAR_WITHIN: Duration = Duration::from_secs(10 * 60);
-/// Burst of events per object.
+/// The number of events that an object may get at once.
 const BURST: f64 = 25.0;
-/// Time until an object may get one more event.
+/// After the burst is used up, an object may get one event in this time.
 const REFILL_EVERY: Duration = Duration::from_secs(5 * 60);
 
-/// An event to write. With a count above 1 it was written before under the same name.
+/// An event to write. If its count is above 1, it was written before under the same name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Observed {
     pub(super) name: String,
@@ -33,9 +34,9 @@ pub(super) struct Observed {
     pub(super) first: Timestamp,
 }
 
-/// Object, type and reason.
+/// The object of an event, whether the event is a warning, and its reason.
 type ReasonKey = (String, bool, String);
-/// The message is `None` for combined events.
+/// The key of an event. The message is `None` for combined events.
 type EventKey = (ReasonKey, Option<String>);
 
 struct Similar {
@@ -51,7 +52,7 @@ struct TokenBucket {
 pub(super) struct Correlator {
     similar: LruCache<ReasonKey, Similar>,
     observed: LruCache<EventKey, Observed>,
-    /// Token buckets by object; the event type does not matter, as in client-go.
+    /// Token buckets by object. Events of all types share the bucket of their object, as in client-go.
     token_buckets: LruCache<String, TokenBucket>,
 }
 
@@ -66,7 +67,8 @@ impl Default for Correlator {
 }
 
 impl Correlator {
-    /// The event to write, under `name` if it is new; `None` if the object has reached its limit.
+    /// Correlates the event. Returns the event to write, under `name` if it is new; `None` if the object has reached
+    /// its rate limit.
     pub(super) fn correlate(
         &mut self,
         event: &ObjectEvent,
@@ -138,7 +140,7 @@ mod tests {
         Timestamp::from_second(seconds).expect("a time")
     }
 
-    /// Name, message and count.
+    /// Correlates an event and returns the name, message and count of the event to write.
     fn correlated(
         correlator: &mut Correlator,
         event: &ObjectEvent,

@@ -1,8 +1,8 @@
-//! Adoption: creates a NodeClaim for each node that a Karpenter with the v1alpha5 API launched, so that it is disrupted,
-//! drained and counted like other nodes.
+//! Adopts nodes that an earlier Karpenter launched with the v1alpha5 API: creates a NodeClaim for each, so that the
+//! node is disrupted, drained and counted like other nodes.
 //!
-//! The instance is looked up, not launched. The node keeps its labels, annotations and taints. The claim has no
-//! NodePool hash, so that the node does not count as drifted.
+//! For such a claim, the lifecycle controller looks up the existing instance instead of launching one. The node keeps
+//! its labels, annotations and taints. The claim has no NodePool hash, so that the node does not count as drifted.
 
 use k8s_openapi::api::core::v1::Node;
 use karpenter_api::labels;
@@ -23,11 +23,11 @@ use crate::stores::Stores;
 const NODE_ONLY_LABELS: [&str; 4] =
     [labels::HOSTNAME, labels::REGISTERED, labels::INITIALIZED, "karpenter.sh/machine-name"];
 
-/// The claim for a node without one. `None` for nodes of v1 NodePools and terminating nodes.
+/// The claim for a node that has none; `None` if the node belongs to a v1 NodePool or is terminating.
 fn claim_for(node: &Node, pool: &NodePool) -> Option<NodeClaim> {
     let provider_id = node.spec.as_ref()?.provider_id.as_deref().filter(|id| !id.is_empty())?;
     let provisioner = labels::provisioner_of(&pool.metadata)?;
-    // Nodes of v1 NodePools have the label of their NodePool from registration on.
+    // Nodes with the label of a NodePool are excluded: v1 adds it at registration.
     let is_v1alpha5_node =
         label(node, labels::PROVISIONER_NAME) == Some(provisioner) && label(node, labels::NODEPOOL).is_none();
     if !is_v1alpha5_node || is_deleting(node) || is_deleting(pool) {

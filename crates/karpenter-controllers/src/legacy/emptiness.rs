@@ -1,7 +1,7 @@
-//! The annotation `karpenter.sh/emptiness-timestamp` on empty nodes of Provisioners with `ttlSecondsAfterEmpty`, so that
-//! the TTL survives a restart of the controller.
+//! Sets the annotation `karpenter.sh/emptiness-timestamp` on empty nodes of Provisioners with `ttlSecondsAfterEmpty`,
+//! so that a restart of the controller does not restart the TTL.
 //!
-//! The nodes are deleted by [`crate::disruption`].
+//! [`crate::disruption`] deletes the nodes when the TTL has passed.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ use crate::nominations::expects_pods;
 use crate::stores::BY_NODE;
 use crate::{pods, writes};
 
-/// A node with nominated pods is reconciled again after this time.
+/// How often a node with nominated pods is reconciled.
 const NOMINATED_POLL: Duration = Duration::from_secs(30);
 
 /// The input of the decision for one node.
@@ -54,7 +54,7 @@ pub fn decide(facts: Facts) -> Step {
     }
 }
 
-/// Whether a pod keeps its node from being empty. Terminating pods do, until they are deleted.
+/// Whether the node of this pod is not empty because of the pod. A terminating pod counts until it is deleted.
 fn is_present(pod: &Pod) -> bool {
     !pods::is_terminal(pod) && !pods::is_owned_by_daemon_set(pod) && !pods::is_owned_by_node(pod)
 }
@@ -69,7 +69,7 @@ fn has_emptiness_ttl(pool: &NodePool) -> bool {
         && after.is_none_or(|after| after.nanos().is_some())
 }
 
-/// The controller of the annotation.
+/// The controller of the annotation `karpenter.sh/emptiness-timestamp`.
 pub struct EmptinessTimestamps {
     pub reads: Reads,
     pub client: Client,

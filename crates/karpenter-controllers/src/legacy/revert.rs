@@ -1,5 +1,5 @@
-//! Reverts fields that other field managers added to the spec of a derived object. Server-side apply reverts the fields
-//! that we set, but keeps fields that only others set; a patch removes those.
+//! Reverts fields that other field managers added to the spec of a derived object. Server-side apply reverts only
+//! fields that this process sets itself; a merge patch removes the fields that only other managers set.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Map, Value, json};
@@ -23,10 +23,10 @@ pub(super) fn revert_patch(metadata: &ObjectMeta, manager: &str) -> Option<Value
     (!removed.is_empty()).then(|| json!({"spec": removed}))
 }
 
-/// Adds the fields that are in `theirs` and in none of `ours`.
+/// Adds to `removed` a null for each field that is in `theirs` and in none of `ours`.
 fn remove(theirs: &Value, ours: &[&Value], removed: &mut Map<String, Value>) {
     for (key, below) in theirs.as_object().into_iter().flatten() {
-        // Other prefixes are items of lists, which server-side apply reverts with their list.
+        // A key with another prefix is an item of a list. Server-side apply reverts such items with their list.
         let Some(name) = key.strip_prefix("f:") else { continue };
         let owned: Vec<&Value> = ours.iter().filter_map(|fields| fields.get(key)).collect();
         if owned.is_empty() {

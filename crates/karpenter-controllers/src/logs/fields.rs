@@ -1,4 +1,4 @@
-//! The fields of a log line, in printed order.
+//! The fields of a log line, in the order in which they are printed.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -14,7 +14,7 @@ pub(super) enum FieldValue {
     Text(String),
     /// A value that is JSON text.
     Json(String),
-    /// The kind and the name of an object.
+    /// A reference to an object: the kind and the name.
     Reference(&'static str, String),
 }
 
@@ -69,7 +69,7 @@ impl Visit for Fields {
         self.put(field, FieldValue::Text(value.to_owned()));
     }
 
-    /// Bytes come from [`super::json`].
+    /// Fields of type bytes contain JSON from [`super::json`].
     fn record_bytes(&mut self, field: &Field, value: &[u8]) {
         self.put(field, FieldValue::Json(String::from_utf8_lossy(value).into_owned()));
     }

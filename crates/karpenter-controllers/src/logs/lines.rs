@@ -14,7 +14,7 @@ use super::fields::{FieldValue, Fields, of_pass};
 use super::pass::{Object, Pass};
 use crate::COMMIT;
 
-/// The logger name of upstream.
+/// The name of the logger in log lines, as in upstream.
 const LOGGER: &str = "controller";
 
 /// Formats tracing events as log lines.
@@ -41,7 +41,7 @@ where
     }
 }
 
-/// The keys are in upstream's order, because users parse lines with regular expressions.
+/// Formats an event as JSON. The keys are in upstream's order, because users parse lines with regular expressions.
 fn json_line(level: &Level, time: &str, pass: Option<&Pass>, fields: Fields) -> String {
     let text = |text: &str| FieldValue::Text(text.to_owned());
     let fixed = [
@@ -51,7 +51,7 @@ fn json_line(level: &Level, time: &str, pass: Option<&Pass>, fields: Fields) -> 
         ("message", text(&fields.message)),
         ("commit", text(COMMIT)),
     ];
-    // A field `controller` of the call site overrides the controller of the pass.
+    // A call site may set the field `controller`; it replaces the controller of the pass.
     let has_controller = fields.has("controller");
     let of_pass = pass.map(of_pass).unwrap_or_default().into_iter();
     let of_pass = of_pass.filter(|(key, _)| !(has_controller && key == "controller"));
@@ -71,7 +71,8 @@ fn json_line(level: &Level, time: &str, pass: Option<&Pass>, fields: Fields) -> 
     format!("{{{}}}", parts.join(","))
 }
 
-/// Message, controller, object, and the fields of the call site. Fields that only programs need are left out.
+/// Formats an event as text: message, controller, object, and the fields of the call site. Fields that only programs
+/// need are left out.
 fn console_line(level: &Level, time: &str, pass: Option<&Pass>, fields: &Fields) -> String {
     let mut line = format!("{time} {level:5} {}", fields.message);
     if let Some(pass) = pass {
@@ -96,7 +97,7 @@ fn console_line(level: &Level, time: &str, pass: Option<&Pass>, fields: &Fields)
     line
 }
 
-/// Quotes the value if it contains spaces, quotes or equals signs.
+/// Appends a field to the line. The value is quoted if it contains spaces, quotes or equals signs.
 fn append(line: &mut String, key: &str, text: &str) {
     let _ = match text.is_empty() || text.contains([' ', '"', '=']) {
         true => write!(line, " {key}={}", Value::from(text)),

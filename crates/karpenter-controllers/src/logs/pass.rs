@@ -1,4 +1,5 @@
-//! The pass of a controller that a log line belongs to: the fields that controller-runtime adds to upstream's lines.
+//! The pass of a controller in which a log line is written. Each line of the pass gets the fields that
+//! controller-runtime adds to upstream's lines.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -22,9 +23,9 @@ pub struct Pass {
 /// What a controller reconciles.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Object {
-    /// The whole cluster; the key has no meaning.
+    /// The whole cluster. The key in the queue has no meaning.
     Cluster,
-    /// An object in a queue; upstream's lines contain it without its kind.
+    /// An object that is known only by its key in a queue. As in upstream, its lines contain the key without a kind.
     Queued(ObjectKey),
     Of(Kind, ObjectKey),
 }
@@ -55,7 +56,7 @@ impl Object {
             | "pod.nomination"
             | "operatorpkg.nodeclaim.status" => NODE_CLAIM,
             "node.termination" | "node.health" | "node.hydration" | "operatorpkg.node.status" => NODE,
-            // The keys of this controller are nodes.
+            // The keys in the queue of this controller are names of nodes.
             "nodeclaim.podevents" => NODE,
             "providers.instancetype.capacity" => NODE,
             "nodepool.readiness"
@@ -116,7 +117,8 @@ pub(super) struct ReconcileId {
 impl std::fmt::Display for ReconcileId {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let (seconds, nanos) = (self.started.as_second(), self.started.subsec_nanosecond());
-        // These are 30 bits of the time, around the four bits of the version and the two of the variant.
+        // The nanoseconds have 30 bits. They are split into three parts, because the UUID has fixed bits in between:
+        // four for the version and two for the variant.
         let (high, middle, low) = (nanos >> 14, (nanos >> 2) & 0xfff, 0x8000 | (nanos & 0b11));
         let number = self.number & 0xffff_ffff_ffff;
         write!(out, "{:08x}-{high:04x}-8{middle:03x}-{low:04x}-{number:012x}", seconds as u32)

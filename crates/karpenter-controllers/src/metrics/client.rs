@@ -1,7 +1,8 @@
-//! Metrics of requests to the API server, like those of client-go in upstream, as a layer of the client.
+//! Metrics of requests to the API server, with client-go's names, as a layer of the client.
 //!
-//! A request ends when the response headers arrive. The layer is outside of the rate limit, so that durations include
-//! the wait there. Watches are counted and not timed, because the server decides when they end.
+//! The duration of a request ends when its response headers arrive. It includes the wait for the client-side rate
+//! limit, because this layer is outside of the rate limit. Watches are counted, but their duration is not measured,
+//! because the server decides when they end.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -15,15 +16,17 @@ use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, Opts, Registry, exp
 use tokio::time::Instant;
 use tower::{Layer, Service};
 
-/// The label `code` of a request without response.
+/// The value of the label `code` for a request that got no response.
 const NO_RESPONSE: &str = "<error>";
 /// Buckets of the wait for the rate limit, in seconds.
 const WAIT_BUCKETS: &[f64] = &[0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0];
 
-/// Called with the time that a request waited before it was sent, zero for most.
+/// Called for each request with the time that it waited for the rate limit before it was sent; the time is zero for
+/// most requests.
 pub type OnWait = Arc<dyn Fn(&Method, &Uri, Duration) + Send + Sync>;
 
-/// Created before the registry, because a client is needed to create the controllers. Clones share the series.
+/// The client metrics. They are created before the registry, because the client is needed before the controllers exist.
+/// Clones share the series.
 #[derive(Debug, Clone)]
 pub struct ClientMetrics {
     /// Host and port of the API server.
@@ -83,7 +86,7 @@ impl ClientMetrics {
         }
     }
 
-    /// The listener for the rate limit.
+    /// The function that the rate limit calls with the wait of each request.
     pub fn on_wait(&self) -> OnWait {
         let metrics = self.clone();
         Arc::new(move |method, _, wait| {
@@ -107,7 +110,7 @@ impl ClientMetrics {
     }
 }
 
-/// The resource that a path names.
+/// The resource that the path of a request names.
 #[derive(Debug, PartialEq, Eq)]
 struct Resource<'a> {
     group: &'a str,
@@ -129,7 +132,7 @@ impl<'a> Resource<'a> {
         };
         let version = parts.next()?;
         let mut rest: Vec<&str> = parts.collect();
-        // The path of a Namespace object ends with its name, or with one of two subresources.
+        // The path of a Namespace object consists of `namespaces` and its name, and possibly one of two subresources.
         let is_namespaced = rest.first() == Some(&"namespaces")
             && rest.len() > 2
             && !(rest.len() == 3 && matches!(rest[2], "status" | "finalize"));

@@ -1,4 +1,4 @@
-//! Measures calls to the cloud provider; every call is passed through.
+//! Counts and times calls to the cloud provider. Every call is passed to the wrapped provider.
 
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -16,11 +16,11 @@ use tokio::time::Instant;
 use super::Metrics;
 
 tokio::task_local! {
-    /// The controller of the current pass, for the label of cloud provider metrics.
+    /// The controller whose pass is running; the label `controller` of the cloud provider metrics.
     static CONTROLLER: &'static str;
 }
 
-/// Runs a pass of a controller; calls to the provider in it get the controller's name as label.
+/// Runs a pass of a controller. Calls to the cloud provider during the pass get the controller's name as label.
 pub async fn as_controller<T>(controller: &'static str, pass: impl Future<Output = T>) -> T {
     CONTROLLER.scope(controller, pass).await
 }

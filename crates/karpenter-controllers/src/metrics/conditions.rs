@@ -1,7 +1,7 @@
 //! Metrics of status conditions and of terminations, for every kind with conditions.
 //!
-//! Each kind has metrics with its own name prefix. The metrics without the kind in their name are kept too; upstream
-//! deprecates them.
+//! Each kind has metrics with its own name prefix. In addition there are metrics without the kind in their name, which
+//! upstream deprecates; the kind is one of their labels.
 
 #[cfg(test)]
 mod tests;
@@ -23,7 +23,7 @@ use super::exposition::Family;
 use super::{Declare, powers};
 use crate::condition_transitions::{ConditionView, Conditional, Transition, transitions};
 
-/// Registered metrics of one kind, or of all kinds together.
+/// The counters and histograms about conditions: those of one kind, or the deprecated ones that all kinds share.
 #[derive(Clone)]
 struct RegisteredMetrics {
     transition_seconds: HistogramVec,
@@ -76,11 +76,13 @@ pub(crate) struct ConditionsOf {
     group: &'static str,
     kind: &'static str,
     prefix: String,
-    /// Object labels that are labels of the series: the keys, and the names in the metric.
+    /// The labels of an object that become labels of its series: `keys` are the label keys of the object, `names` the
+    /// label names in the metric.
     keys: Arc<[String]>,
     names: Arc<[String]>,
     registered: RegisteredMetrics,
-    /// The deprecated metrics, which all kinds share; `None` for kinds that upstream does not count in them.
+    /// The deprecated metrics without the kind in their name, which all kinds share; `None` if upstream does not count
+    /// this kind in them.
     deprecated: Option<RegisteredMetrics>,
 }
 
@@ -142,7 +144,8 @@ impl<'a> ObjectSeries<'a> {
     }
 }
 
-/// Writes the three gauges that are computed from current objects.
+/// Writes the three gauges that are computed from the current objects: conditions, time since their last transition,
+/// and time since the deletion of terminating objects.
 fn write(text: &mut String, prefix: &str, more: &[&str], objects: &[ObjectSeries], now: Timestamp) {
     let labels = [&["namespace", "name", "type", "status", "reason"], more].concat();
     let each = |family: &mut Family, value: fn(&ConditionView, Timestamp) -> Option<f64>| {
@@ -182,7 +185,7 @@ pub(crate) struct ConditionMetrics {
     pub(crate) pools: ConditionsOf,
     pub(crate) nodes: ConditionsOf,
     pub(crate) buffers: ConditionsOf,
-    /// One per node class kind of the provider, in its order.
+    /// The metrics of the provider's node classes: one item per kind, in the provider's order.
     pub(crate) classes: Vec<ConditionsOf>,
 }
 
@@ -192,12 +195,13 @@ pub(crate) struct Objects<'a> {
     pub(crate) pools: &'a [Arc<NodePool>],
     pub(crate) nodes: &'a [Arc<Node>],
     pub(crate) buffers: &'a [Arc<CapacityBuffer>],
-    /// In the order of the provider's node class kinds.
+    /// The node classes by kind, in the provider's order of kinds.
     pub(crate) classes: &'a [Vec<Arc<DynamicObject>>],
 }
 
 impl ConditionMetrics {
-    /// `class_kinds`: group and kind of the provider's node classes, which NodeClaims and nodes have labels for.
+    /// `class_kinds` are the group and kind of the provider's node classes. Series of NodeClaims and nodes have labels
+    /// for the node class of the object.
     pub(super) fn new(declare: &Declare, class_kinds: &[(&'static str, &'static str)]) -> Self {
         let of_kind = ["group".to_owned(), "kind".to_owned()];
         let shared = RegisteredMetrics::new(declare, "operator_", prometheus::DEFAULT_BUCKETS, &of_kind);
@@ -247,7 +251,8 @@ impl ConditionMetrics {
         self.write_deprecated(text, objects, now);
     }
 
-    /// All series of a metric must be adjacent, so all kinds are written together.
+    /// Writes the deprecated metrics. All kinds are written in one pass, because the series of a metric must be
+    /// adjacent in the output.
     fn write_deprecated(&self, text: &mut String, objects: &Objects, now: Timestamp) {
         let mut all: Vec<ObjectSeries> = Vec::new();
         let of = |kind: &ConditionsOf| vec![kind.group, kind.kind];

@@ -1,4 +1,4 @@
-//! Declares registered metrics.
+//! Registers metrics and records their names, types and labels.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -17,7 +17,8 @@ pub struct Declared {
     pub labels: Vec<String>,
 }
 
-/// Names and labels are constants, or made of label keys of the provider, so declaring them cannot fail.
+/// The registry in which metrics are declared. Declaring a metric cannot fail, because its name is a constant, and its
+/// labels are constants or made from label keys of the provider.
 #[derive(Default)]
 pub(super) struct Declare {
     pub(super) registry: Registry,
@@ -25,7 +26,7 @@ pub(super) struct Declare {
 }
 
 impl Declare {
-    const VALID: &'static str = "a metric has a valid name of its own";
+    const VALID: &'static str = "every metric name is valid and used only once";
 
     fn add<C: Collector + Clone + 'static>(&self, kind: &'static str, collector: C) -> C {
         let described = collector.desc().into_iter().map(|one| Declared {
@@ -88,7 +89,7 @@ impl Declare {
     }
 }
 
-/// The name of a processor architecture in Go, which dashboards expect.
+/// The name that Go uses for a processor architecture; dashboards expect it.
 fn go_arch(arch: &str) -> &str {
     match arch {
         "x86_64" => "amd64",

@@ -1,7 +1,7 @@
-//! Prometheus' text format for series that are computed from objects for each scrape, so that deleted objects have no
-//! series.
+//! Writes Prometheus' text format for series that are computed from the current objects at each scrape, so that deleted
+//! objects have no series.
 //!
-//! The `prometheus` crate writes counters and histograms.
+//! Counters and histograms are written by the `prometheus` crate instead.
 
 use std::fmt::Write;
 
@@ -27,7 +27,8 @@ pub(crate) struct Family<'a> {
     kind: Kind,
     help: &'a str,
     labels: &'a [&'a str],
-    /// The label positions sorted by name, as the `prometheus` crate and upstream write them.
+    /// The order in which labels are written: by name, as the `prometheus` crate and upstream write them. Each value is
+    /// an index into `labels`.
     order: Vec<usize>,
     has_header: bool,
 }
@@ -52,7 +53,8 @@ impl<'a> Family<'a> {
         self.sample("", values, None, value);
     }
 
-    /// Adds a series with a suffix of the metric name, or with an additional label.
+    /// Adds a series. `suffix` is appended to the metric name, and `more` is a label in addition to those of the
+    /// metric.
     pub(crate) fn sample<S: AsRef<str>>(
         &mut self,
         suffix: &str,

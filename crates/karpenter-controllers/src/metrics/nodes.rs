@@ -17,7 +17,7 @@ use super::exposition::Family;
 /// Amounts by resource, with the resource names of metrics.
 pub(crate) type Amounts = BTreeMap<String, f64>;
 
-/// The node labels that are labels of series: the well-known labels.
+/// The labels of a Node that become labels of its series: the provider's well-known labels.
 #[derive(Debug, Clone)]
 pub(crate) struct NodeLabels {
     keys: Vec<String>,
@@ -25,8 +25,8 @@ pub(crate) struct NodeLabels {
 }
 
 impl NodeLabels {
-    /// The label name is the part after the slash in snake case. Of keys with the same name the first one is used,
-    /// because a series can have a label only once.
+    /// The label name in a metric is the part of the key after the slash, in snake case. If two keys have the same
+    /// label name, only the first one is used, because a series can have a label only once.
     pub(crate) fn new<'a>(well_known: impl IntoIterator<Item = &'a str>) -> Self {
         let mut found = Self { keys: Vec::new(), names: Vec::new() };
         for key in well_known {
@@ -100,7 +100,7 @@ fn node_series(node: &Node, pods: &[Arc<Pod>], labels: &NodeLabels, now: Timesta
     found
 }
 
-/// Requests of pods in percent of allocatable resources.
+/// The requests of all pods in percent of the allocatable resources of all nodes, by resource.
 fn utilization(nodes: &[NodeSeries]) -> Amounts {
     let (mut allocatable, mut requested) = (Amounts::new(), Amounts::new());
     for node in nodes {
@@ -214,7 +214,7 @@ pub(crate) fn snake(name: &str) -> String {
     name.to_lowercase().replace('-', "_")
 }
 
-/// A terminal pod uses no resources.
+/// Whether the pod has ended, so that it uses no resources.
 fn is_terminal(pod: &Pod) -> bool {
     pod.status.phase.is_terminal()
 }
@@ -274,8 +274,8 @@ mod tests {
             age_seconds: Some(60.0),
         };
         assert_eq!(found, expected);
-        // 75 % is 2.625 of 3.5 CPUs. No pod requests storage, and the node has no allocatable `pods`, so both are
-        // absent.
+        // The utilization is 2.625 of 3.5 CPUs, which is 75 %. Pods request no storage and the node has no allocatable
+        // `pods`, so these resources have no utilization.
         let share = utilization(&[found]);
         assert_eq!(share.keys().collect::<Vec<_>>(), ["cpu", "ephemeral_storage"]);
         assert!((share["cpu"] - 75.0 / 3.5).abs() < 1e-9);

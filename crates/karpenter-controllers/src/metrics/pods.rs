@@ -1,8 +1,8 @@
-//! Metrics of pods: durations until they were bound and ready, how long pending pods have been waiting, and the state
-//! of each pod.
+//! Metrics of pods: durations until they are bound and ready, how long pending pods have been waiting, and the state of
+//! each pod.
 //!
-//! Times that are not in any object (when a pod was first seen, first planned, planned onto a node) are kept per pod
-//! until it is ready or deleted.
+//! Some times are not in any object: when the provisioner first saw the pod, when a plan first decided about it, and
+//! when it was planned onto a node. They are kept in memory for each pod until it is ready or deleted.
 
 #[cfg(test)]
 mod tests;
@@ -54,11 +54,11 @@ pub struct PodMetrics {
 /// Times of a pod that has not started.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Times {
-    /// The pod was seen before it started, so its start can be timed.
+    /// Whether the pod was seen before it started. The time until its start is measured only for such pods.
     was_seen_pending: bool,
     acknowledged_at: Option<Timestamp>,
     decided_at: Option<Timestamp>,
-    /// Since when the pod is planned onto a node.
+    /// Since when the pod has been planned onto a node; `None` if the latest plan has no node for it.
     planned_at: Option<Timestamp>,
 }
 
@@ -96,16 +96,17 @@ impl PodMetrics {
         }
     }
 
-    /// Records that these pending pods will be planned.
+    /// Records that the provisioner has seen these pending pods and will plan them.
     pub fn acknowledge<'a>(&self, pods: impl IntoIterator<Item = &'a Pod>, now: Timestamp) {
         let mut times = self.times();
-        // Pods on terminating nodes are planned too, but they are bound already and are not counted as pending.
+        // Pods that will move from a terminating node are planned like pending pods, but they are bound and therefore
+        // not counted here.
         for pod in pods.into_iter().filter(|pod| !is_bound(pod)) {
             times.entry(uid_of(pod).to_owned()).or_default().acknowledged_at.get_or_insert(now);
         }
     }
 
-    /// Records whether the plan has a node for these pods.
+    /// Records the result of a plan for these pods: whether it has a node for them.
     pub fn decide<'a>(&self, pods: impl IntoIterator<Item = &'a Pod>, is_planned: bool, now: Timestamp) {
         let mut times = self.times();
         for pod in pods {
@@ -120,7 +121,7 @@ impl PodMetrics {
         }
     }
 
-    /// Registers pods that existed before counting began and have not started.
+    /// Registers the pods that had not started when counting began.
     pub(crate) fn begin(&self, pods: &[Arc<Pod>]) {
         let mut times = self.times();
         for pod in pods.iter().filter(|pod| pod.status.phase == Phase::Pending) {
@@ -247,7 +248,7 @@ const GAUGES: [PodGauge; 5] = [
     },
 ];
 
-/// How long a pod has been waiting, in seconds.
+/// How long a pod has been pending, in seconds, from different starting points; each is the value of one metric.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct PendingDurations<'a> {
     pod: &'a Pod,
@@ -258,7 +259,7 @@ struct PendingDurations<'a> {
     undecided: Option<f64>,
 }
 
-/// How long the pod has been waiting; `None` if it is not waiting.
+/// How long the pod has been pending; `None` if it is not pending.
 fn pending_durations(pod: &Pod, known: Times, now: Timestamp) -> Option<PendingDurations<'_>> {
     let is_pending = pod.status.phase == Phase::Pending;
     let is_ready = pod.status.ready.is_some_and(|ready| ready.is_true);
@@ -282,7 +283,7 @@ fn pending_durations(pod: &Pod, known: Times, now: Timestamp) -> Option<PendingD
     })
 }
 
-/// The values of [`STATE_LABELS`].
+/// The label values of the pod, in the order of [`STATE_LABELS`].
 fn state_of(pod: &Pod, node: Option<&Node>) -> [String; STATE_LABELS.len()] {
     let namespace = pod.namespace();
     let owner = pod.owners().first().map(|owner| {

@@ -1,4 +1,4 @@
-//! The metrics of controller-runtime for controllers and their queues, with its names and labels.
+//! Metrics about controllers and their queues, with the names and labels of controller-runtime.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use prometheus::{
 
 use super::{DURATION_BUCKETS, Declare};
 
-/// The only priority of the queues.
+/// The value of the label `priority`: all items of the queues have the same priority.
 const PRIORITY: &str = "0";
 
 /// Clones share the series.
@@ -121,7 +121,7 @@ impl RuntimeMetrics {
         }
     }
 
-    /// Creates all series of a controller.
+    /// Creates the series of a controller, so that they exist with the value 0 before its first pass.
     pub(crate) fn controller(&self, name: &str, workers: usize) -> ControllerMetrics {
         self.workers_max.with_label_values(&[name]).set(i64::try_from(workers).unwrap_or(i64::MAX));
         for never in [&self.terminal_errors, &self.reconcile_timeouts, &self.reconcile_panics] {
@@ -172,7 +172,6 @@ pub(crate) struct ControllerMetrics {
     pub(crate) success: IntCounter,
     pub(crate) requeue: IntCounter,
     pub(crate) requeue_after: IntCounter,
-    /// Duration of all passes.
     pub(crate) error: IntCounter,
     pub(crate) errors: IntCounter,
     pub(crate) duration: Histogram,

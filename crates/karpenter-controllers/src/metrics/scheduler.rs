@@ -1,4 +1,4 @@
-//! Metrics of planning: the current plan of each controller, and pending pods by zone.
+//! Metrics about plans: the current or last plan of each controller, and pending pods by zone.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,7 +11,7 @@ use karpenter_runtime::clock::since;
 
 use super::exposition::Family;
 
-/// Pending pods by the zone that they require: its name, [`FLEXIBLE`] or [`NONE`].
+/// Number of pending pods by the zone that they require: the name of the zone, [`FLEXIBLE`] or [`NONE`].
 pub type PodsByZone = BTreeMap<String, usize>;
 
 const FLEXIBLE: &str = "flexible";
@@ -25,7 +25,7 @@ pub struct Plans {
 
 #[derive(Default)]
 struct LastPlan {
-    /// The number of the plan; upstream has a random id here.
+    /// The number of the plan, as the value of a label for which upstream uses a random id.
     id: u64,
     pods: usize,
     began: Option<Timestamp>,
@@ -77,8 +77,8 @@ impl Plans {
     }
 }
 
-/// The only zone in which the pod and its volumes can be, [`FLEXIBLE`] if there are several, [`NONE`] if their
-/// requirements conflict. Topology spread is ignored, because it depends on other pods.
+/// The zone in which the pod and its volumes must be: its name if only one is possible, [`FLEXIBLE`] if several are,
+/// and [`NONE`] if the requirements conflict. Topology spread is ignored, because it depends on other pods.
 pub fn effective_zone(pod: &PodSpec) -> String {
     let strict = pod.strict_requirements();
     let own = strict.get(labels::ZONE);
@@ -98,7 +98,7 @@ pub fn effective_zone(pod: &PodSpec) -> String {
     }
 }
 
-/// The zones of all alternatives; `None` if one of them has no zone.
+/// The zones that the requirements allow; `None` if there are no alternatives or one of them names no zones.
 fn zones_of(alternatives: &[Requirements]) -> Option<Vec<&str>> {
     if alternatives.is_empty() {
         return None;

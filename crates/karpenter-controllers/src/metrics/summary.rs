@@ -1,8 +1,9 @@
-//! Summaries: quantiles of recent observations, computed by this process.
+//! Summaries: metrics whose quantiles of recent observations are computed by this process.
 //!
-//! Upstream has these metrics as summaries, which the `prometheus` crate does not support; another type would break
-//! rules and dashboards. The window is ten minutes in five slices, as in upstream. A slice has buckets that grow by 2
-//! %, so that its size is bounded; a quantile is off by 1 % at most, and minimum and maximum are exact.
+//! Upstream has some metrics of this type. The `prometheus` crate does not support it, and another type would break
+//! rules and dashboards. As in upstream, observations of the last ten minutes count, in five slices of two minutes. A
+//! slice counts observations in buckets whose bounds grow by 2 %, so that its size is bounded. A quantile is therefore
+//! wrong by at most 1 %; minimum and maximum are exact.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,7 +18,7 @@ const QUANTILES: [(f64, &str); 5] = [(0.0, "0"), (0.5, "0.5"), (0.9, "0.9"), (0.
 const SLICE: Duration = Duration::from_secs(2 * 60);
 const WINDOW: Duration = Duration::from_secs(10 * 60);
 const GROWTH: f64 = 1.02;
-/// All smaller values share one bucket.
+/// All values up to this one are counted in one bucket.
 const SMALLEST: f64 = 1e-3;
 
 /// A summary with all its series. Clones share the series.
@@ -67,7 +68,7 @@ struct Slice {
     began: Timestamp,
     least: f64,
     most: f64,
-    /// Counts by the power of [`GROWTH`] that is the upper bound of the bucket.
+    /// The number of observations by bucket. The key is the power of [`GROWTH`] that is the upper bound of the bucket.
     buckets: BTreeMap<i32, u64>,
 }
 
@@ -124,7 +125,7 @@ fn bucket(value: f64) -> i32 {
     if value <= SMALLEST { i32::MIN } else { (value.ln() / GROWTH.ln()).ceil() as i32 }
 }
 
-/// The value in the bucket that has the same relative error to both bounds.
+/// The value that represents a bucket in quantiles: its relative error to both bounds of the bucket is the same.
 fn middle(bucket: i32) -> f64 {
     if bucket == i32::MIN { 0.0 } else { 2.0 * GROWTH.powi(bucket) / (1.0 + GROWTH) }
 }

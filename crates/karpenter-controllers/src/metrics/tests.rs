@@ -25,7 +25,7 @@ fn parse(text: &str) -> BTreeMap<String, Vec<(String, f64)>> {
             let (name, kind) = rest.split_once(' ').expect("a name and a type");
             assert_eq!(name, current);
             assert!(["counter", "gauge", "histogram", "summary"].contains(&kind), "{line}");
-            // Upstream's gauge of the price of a NodePool ends in `_total`.
+            // Names of counters must end in `_total`. The gauge of the price of a NodePool does so too, as in upstream.
             let is_total = name.ends_with("_total") && name != "karpenter_nodepools_cost_total";
             assert_eq!(kind == "counter", is_total, "{name} is a {kind}");
         } else {

@@ -1,4 +1,5 @@
-//! Price per hour of the nodes of each NodePool, updated every ten seconds, with the prices that the planner uses.
+//! Sets a metric to the price per hour of the nodes of each NodePool, every ten seconds. The prices are those that the
+//! planner uses.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,7 +18,7 @@ use crate::stores::BY_POOL;
 
 const PERIOD: Duration = Duration::from_secs(10);
 
-/// Sets `karpenter_nodepools_cost_total`.
+/// The controller that sets the metric `karpenter_nodepools_cost_total`.
 pub struct PoolCosts {
     pub reads: Reads,
     pub writes: Writes,
@@ -47,7 +48,7 @@ impl Reconcile for PoolCosts {
             }
             match self.cloud.instance_types(&pool).await {
                 Ok(types) => found.push((name, price_per_hour(&claims, &types))),
-                // If the prices cannot be read, the metric keeps its last value.
+                // If the instance types cannot be read, the metric keeps its last value.
                 Err(_) => {
                     errors.with_label_values(&[&name]).inc();
                     let last = costs.with_label_values(&[&name]).get();
@@ -63,8 +64,8 @@ impl Reconcile for PoolCosts {
     }
 }
 
-/// The sum of the prices of the instances. An instance that is not launched or whose offering is unknown counts as
-/// zero.
+/// The sum of the prices per hour of the instances. An instance counts as zero if it is not launched yet or its
+/// offering is unknown.
 fn price_per_hour(claims: &[Arc<NodeClaim>], types: &[InstanceType]) -> f64 {
     let types: BTreeMap<&str, &InstanceType> = types.iter().map(|one| (&*one.name, one)).collect();
     let price = |claim: &NodeClaim| {

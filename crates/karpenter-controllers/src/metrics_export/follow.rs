@@ -19,11 +19,11 @@ use crate::annotations::created_for;
 use crate::metrics::Metrics;
 use crate::stores::Stores;
 
-/// The reason of NodeClaims that provisioning created.
+/// The value of the label `reason` for NodeClaims that provisioning created.
 const PROVISIONED: &str = "provisioned";
 
 impl Metrics {
-    /// Starts to count changes. Conditions are counted only if `in_detail`.
+    /// Starts to count changes of objects in the stores. Changes of conditions are counted only if `in_detail` is true.
     pub fn follow(&self, stores: &Stores, clock: Clock, in_detail: bool) {
         self.is_following.store(true, Ordering::Relaxed);
         let metrics = self.clone();

@@ -1,8 +1,8 @@
 //! The metrics page: registered metrics, and series that are computed from the current objects.
 //!
 //! Upstream updates gauges of objects every few seconds (nodes 5 s, pools and conditions 10 s, pods 30 s). Here they
-//! are computed for each scrape: they are never older, and cost nothing between scrapes. Only the leader publishes
-//! them; otherwise every object would have one series per replica.
+//! are computed for each scrape, so they are current, and cost nothing between scrapes. Only the leader publishes them,
+//! because otherwise each replica would publish a series for every object.
 
 use std::sync::atomic::Ordering;
 
@@ -18,7 +18,7 @@ use crate::state::BindingCounts;
 use crate::stores::{BY_NODE, Stores, listed};
 
 impl Metrics {
-    /// The page in Prometheus' text format. Series of single objects only if `in_detail`.
+    /// The metrics page in Prometheus' text format. Series of single objects are written only if `in_detail` is true.
     pub fn page(&self, stores: &Stores, clock: Clock, in_detail: bool) -> String {
         let now = clock.now();
         self.set_cluster_state(stores, now);

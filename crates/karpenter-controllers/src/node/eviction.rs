@@ -1,8 +1,8 @@
-//! The eviction queue: pods to evict or delete, retried with a back-off until they terminate.
+//! The eviction queue: evicts or deletes pods, and retries with a back-off until they terminate.
 //!
-//! A pod is evicted with the eviction API, which respects PodDisruptionBudgets, and only while no do-not-disrupt
-//! annotation protects it. A pod is deleted if the termination deadline of its node requires it. The callers decide which
-//! pods are added and when.
+//! An eviction uses the eviction API, which respects PodDisruptionBudgets, and is attempted only while no
+//! do-not-disrupt annotation protects the pod. A pod is deleted only if the termination deadline of its node requires
+//! it. The callers decide which pods are added to the queue and when.
 //!
 //! Upstream: pkg/controllers/node/termination/terminator/eviction.go.
 
@@ -31,17 +31,18 @@ use crate::evictions::{
 use crate::inputs::{Reads, Writes};
 use crate::pods::{self, DoNotDisrupt};
 
-/// How long the watch may take to show that an evicted pod is terminating.
+/// How long to wait until the watch shows that an evicted pod is terminating.
 const SETTLE: Duration = Duration::from_secs(1);
-/// The message of the API server, with code 500, for a pod that two PodDisruptionBudgets select.
+/// The message with which the API server rejects, with code 500, the eviction of a pod that two PodDisruptionBudgets
+/// select.
 const MULTIPLE_BUDGETS: &str = "more than one PodDisruptionBudget";
 
-/// The next step for one entry.
+/// What to do next with one pod of the queue.
 #[derive(Debug, Clone, PartialEq)]
 pub enum EvictionAttempt {
-    /// The pod is terminating, does not exist anymore, or the time of `EvictUntil` has passed.
+    /// The pod is removed from the queue: it is terminating, no longer exists, or the time of `EvictUntil` has passed.
     Drop,
-    /// A do-not-disrupt annotation protects the pod, until this time if it is limited.
+    /// A do-not-disrupt annotation protects the pod. If the annotation has a duration, this is its end.
     Wait {
         until: Option<Timestamp>,
     },
@@ -102,7 +103,8 @@ impl Evictions {
                 metrics.pods_drained.with_label_values(&[entry.reason.as_str()]).inc();
                 let message = format!("Evicted pod: {}", entry.reason);
                 self.writes.recorder.publish(ObjectEvent::normal_of_pod(pod, "Evicted", message)).await;
-                // The entry stays until the store shows the termination, so that the pod is not evicted twice.
+                // The pod stays in the queue until the store shows that it is terminating, so that it is not evicted
+                // twice.
                 Requeue::After(SETTLE)
             }
             Err(error) => match failure_of(&error) {
@@ -120,7 +122,8 @@ impl Evictions {
                         pod.namespace(),
                         pod.name
                     );
-                    // This event is published in addition to the node controller's event with the number of pods.
+                    // The node controller publishes an event on the node with the number of pods; this event is on the
+                    // pod.
                     let event =
                         ObjectEvent::warning(&*node, "FailedDraining", message).dedupe_by(key.to_string());
                     self.writes.recorder.publish(event).await;
@@ -134,7 +137,7 @@ impl Evictions {
         }
     }
 
-    /// Logs errors other than those of PodDisruptionBudgets and missing pods.
+    /// Logs a failed eviction or deletion, unless a PodDisruptionBudget prevented it or the pod no longer exists.
     fn log_failure(&self, what: &'static str, pod: &ObjectKey, error: &kube::Error) {
         if self.writes.log_throttle.is_due(what, pod, self.reads.clock.now()) {
             tracing::error!(%pod, %error, "{what}");
@@ -202,7 +205,8 @@ impl Reconcile for Evictions {
                 Ok(Requeue::No)
             }
             (EvictionAttempt::Wait { until: wait_until }, _) => {
-                // The drain may have been cancelled.
+                // A protected pod is removed from the queue if its node is no longer drained, because the reboot or
+                // termination was cancelled.
                 if !self.node(&entry).is_some_and(|node| is_draining(&node)) {
                     self.queue.remove(key);
                     return Ok(Requeue::No);
@@ -218,7 +222,7 @@ impl Reconcile for Evictions {
     }
 }
 
-/// Whether the node is still drained: it is terminating or about to be rebooted.
+/// Whether the node is still being drained: it is terminating, or tainted for a reboot.
 fn is_draining(node: &Node) -> bool {
     let mut taints = node.spec.iter().flat_map(|spec| spec.taints.iter().flatten());
     node.metadata.deletion_timestamp.is_some() || taints.any(|taint| taint.key == labels::TAINT_REBOOTING)
@@ -230,7 +234,8 @@ fn preconditions(pod: &Pod) -> Preconditions {
 
 async fn post_eviction(client: &Client, pod: &Pod) -> kube::Result<()> {
     let api = Api::<RawPod>::namespaced(client.clone(), pod.namespace());
-    // `Api::evict` of kube drops the delete options, because it spells their field differently.
+    // The request is built here, because kube's `Api::evict` drops the delete options: it spells the field differently
+    // from the API.
     let eviction = json!({
         "apiVersion": "policy/v1",
         "kind": "Eviction",
@@ -241,7 +246,7 @@ async fn post_eviction(client: &Client, pod: &Pod) -> kube::Result<()> {
     api.create_subresource::<_, Value>("eviction", &pod.name, &params, &eviction).await.map(drop)
 }
 
-/// The status code of the response; 500 if there was none.
+/// The status code of a response for metrics; 500 if there was no response.
 fn code_of(answer: &kube::Result<()>) -> String {
     match answer {
         Ok(()) => "200".to_owned(),
@@ -253,7 +258,7 @@ fn code_of(answer: &kube::Result<()>) -> String {
 /// Why an eviction failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Failure {
-    /// The pod does not exist anymore, or another pod has its name.
+    /// The pod no longer exists, or another pod has its name.
     Gone,
     Budget,
     Other,

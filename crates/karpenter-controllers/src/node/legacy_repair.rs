@@ -1,5 +1,6 @@
-//! Node repair as before Karpenter 1.15, enabled by `--legacy-node-repair`: an unhealthy node is terminated forcefully after
-//! its toleration, without regard to budgets and do-not-disrupt, unless more than 20 % of the nodes are unhealthy.
+//! Node repair with the rules before Karpenter 1.15, enabled by `--legacy-node-repair`: a node that is unhealthy for
+//! longer than the toleration of a policy is terminated forcefully, without regard to budgets and do-not-disrupt
+//! annotations. If more than 20 % of the nodes of a NodePool are unhealthy, none of them is terminated.
 //!
 //! Only policies with the action `Replace` are used.
 //!
@@ -32,7 +33,8 @@ use crate::writes;
 
 const BLOCKED_RECHECK: Duration = Duration::from_secs(5 * 60);
 const BLOCKED_EVENT_INTERVAL: Duration = Duration::from_secs(15 * 60);
-/// If more nodes than this share, rounded up, are unhealthy, none is repaired.
+/// If more than this percentage (rounded up) of the nodes of a NodePool are unhealthy, none of them is terminated.
+/// Nodes without a NodePool are compared with all nodes.
 const UNHEALTHY_PERCENT_MAX: usize = 20;
 
 pub struct LegacyRepair {
@@ -51,7 +53,7 @@ enum Step {
 }
 
 impl LegacyRepair {
-    /// Policies with an invalid expression are skipped and logged.
+    /// Creates the controller. Policies with an invalid expression are logged and ignored.
     pub fn new(reads: Reads, writes: Writes, cloud: &dyn CloudProvider) -> Self {
         let policies = compile(cloud.repair_policies());
         Self { reads, writes, policies }
@@ -161,7 +163,7 @@ fn compile(policies: Vec<RepairPolicy>) -> Vec<CompiledPolicy> {
     usable.collect()
 }
 
-/// The policy whose toleration passes first decides.
+/// Decides by the policy whose toleration passes first.
 fn decide(policies: &[CompiledPolicy], node: &Node, pool_nodes: &[Arc<Node>], now: Timestamp) -> Step {
     let due = policies.iter().filter_map(|policy| {
         let condition = matching(policy, node)?;
@@ -190,7 +192,7 @@ fn matching<'a>(policy: &CompiledPolicy, node: &'a Node) -> Option<&'a NodeCondi
     (condition.status == wanted.condition_status && policy.fits_reason(reason)).then_some(condition)
 }
 
-/// `DiskPressure` as `disk_pressure`, as metrics spell conditions; consecutive capitals are one word.
+/// Condition types as metrics spell them: `DiskPressure` becomes `disk_pressure`. Consecutive capitals are one word.
 pub(crate) fn snake_case(text: &str) -> String {
     let letters: Vec<char> = text.chars().collect();
     let mut out = String::new();

@@ -33,9 +33,9 @@ use crate::{pods, writes};
 pub use decide::{Attachment, Facts, Step, decide};
 use karpenter_state::node::is_node_ready;
 
-/// The interval of reconciles while a node waits for its pods or volumes.
+/// How often a terminating node is reconciled while it waits for pods or volumes.
 pub const DRAIN_POLL: Duration = Duration::from_secs(1);
-/// The interval of reconciles while the instance terminates.
+/// How often a terminating node is reconciled while its instance terminates.
 pub const INSTANCE_POLL: Duration = Duration::from_secs(5);
 
 /// The controller of deleted nodes.
@@ -67,7 +67,7 @@ impl NodeTermination {
                 }
             }
         });
-        // The deletion of a pod may complete the drain.
+        // The deletion of a pod may complete the drain of its node.
         let (to, nodes) = (queue.clone(), stores.nodes.clone());
         stores.pods.observe(move |change: &Change<Pod>| {
             let pod = change.object();
@@ -89,7 +89,7 @@ impl NodeTermination {
         let now = self.reads.clock.now();
         let name = name_of(&*node).to_owned();
         let pods = stores.pods.by(BY_NODE, &name);
-        // On nodes of the v1alpha5 API, pods that tolerate a cordoned node are not drained.
+        // Under the rules of the v1alpha5 API, pods that tolerate the taint of cordoned nodes are not drained.
         let has_legacy_rules = label(&*node, labels::PROVISIONER_NAME).is_some();
         let stays = |pod: &Pod| has_legacy_rules && pods::tolerates_unschedulable(pod);
         let ignored: BTreeSet<String> = pods
@@ -111,7 +111,7 @@ impl NodeTermination {
         Facts { node, claim, pods, attachments, terminate_by: by }
     }
 
-    /// Whether the node is not ready and its instance does not exist anymore; then there is nothing to drain.
+    /// Whether the node is not ready and its instance no longer exists. Such a node needs no drain.
     async fn is_instance_gone(&self, node: &Node) -> kube::Result<bool> {
         let provider_id = node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref());
         let Some(provider_id) = provider_id.filter(|_| !is_node_ready(node)) else { return Ok(false) };
@@ -137,7 +137,7 @@ impl Reconcile for NodeTermination {
         if self.is_instance_gone(&node).await? {
             return self.remove_finalizer(&node, claim.as_deref()).await;
         }
-        // The claim is read again, because the deletion may have changed it.
+        // The claim is read again, because its deletion may have changed it in the store.
         let claim = stores.claim_of_node(&node);
         let by = match claim.as_deref().map(termination_time) {
             Some(time) => time?,
@@ -151,8 +151,8 @@ impl Reconcile for NodeTermination {
     }
 }
 
-/// Whether a change of a claim affects the termination of its node: the deletion timestamp or an annotation. Changes of the
-/// status do not.
+/// Whether a change of a claim affects the termination of its node. Changes of the deletion timestamp and of
+/// annotations do; changes of the status do not.
 fn changes_termination(change: &Change<NodeClaim>) -> bool {
     match change {
         Change::Applied { old: Some(old), new } => {
@@ -167,13 +167,13 @@ fn has_finalizer(node: &Node) -> bool {
     node.metadata.finalizers.iter().flatten().any(|name| name == labels::FINALIZER_TERMINATION)
 }
 
-/// The termination deadline of a claim: all pods must be gone by then.
+/// The termination deadline of a claim: the time by which all its pods must be gone.
 pub(crate) fn termination_time(claim: &NodeClaim) -> kube::Result<Option<Timestamp>> {
     let Some(text) = annotation(claim, labels::ANNOTATION_TERMINATION_TIMESTAMP) else { return Ok(None) };
     text.parse().map(Some).map_err(|error: jiff::Error| kube::Error::Service(error.into()))
 }
 
-/// Names of the volumes that a pod's claims are bound to.
+/// The names of the volumes that are bound to the PersistentVolumeClaims of a pod.
 fn volumes_of(stores: &Stores, pod: &Pod) -> Vec<String> {
     let volumes = pod.spec.volumes.iter().flatten();
     let claims = volumes.filter_map(|volume| match (&volume.persistent_volume_claim, &volume.ephemeral) {

@@ -1,4 +1,4 @@
-//! Matches the conditions of one node with repair policies. A pure function.
+//! Matches the conditions of one node with repair policies. This is a pure function.
 //!
 //! Upstream: pkg/controllers/node/health.
 
@@ -9,7 +9,8 @@ use k8s_openapi::api::core::v1::Node;
 use karpenter_cloud::repair::CompiledPolicy;
 use karpenter_cloud::{RepairAction, RepairPolicies};
 
-/// The time past its toleration that raises a node's score as much as one rank of priority.
+/// A node whose toleration passed this long ago gets the same score as one with the next higher priority whose
+/// toleration has just passed.
 const RANK_SECONDS: f64 = 30.0 * 60.0;
 
 /// A condition of a node.
@@ -26,7 +27,8 @@ pub struct NodeCondition<'a> {
 pub struct HealthFacts<'a> {
     pub conditions: Vec<NodeCondition<'a>>,
     pub created_at: Timestamp,
-    /// When a repair last rebooted the node. Older conditions count from then, because they may not be updated yet.
+    /// When a repair last rebooted the node. Conditions from before the reboot count from this time, because they may
+    /// not be updated yet.
     pub rebooted_at: Option<Timestamp>,
 }
 
@@ -57,11 +59,12 @@ pub struct RepairMatch {
     pub reason: String,
     pub reason_regex: String,
     pub is_fallback: bool,
-    /// The time when the toleration of the deciding policy passed.
+    /// When the toleration of the policy that decided the repair passed.
     pub eligible_at: Timestamp,
-    /// The shortest termination grace period of all matching policies whose toleration has passed.
+    /// The shortest termination grace period of all policies that match and whose toleration has passed.
     pub termination_grace_period_secs: Option<u64>,
-    /// Rank of the priority plus the age in half hours; nodes with a higher score are repaired first.
+    /// The urgency of the repair: the rank of the policy's priority, plus the time since the toleration passed in half
+    /// hours. Nodes with a higher score are repaired first.
     pub score: f64,
 }
 
@@ -109,8 +112,8 @@ pub fn match_policies(
 fn matched<'a>(policies: &'a RepairPolicies, facts: &'a HealthFacts<'a>) -> Vec<MatchedPolicy<'a>> {
     let mut matched = Vec::new();
     for condition in &facts.conditions {
-        // The duration of a condition is measured from the latest of its transition, the creation of the node and the
-        // last reboot.
+        // A condition counts from the latest of three times: its transition, the creation of the node, and the last
+        // reboot.
         let since = [Some(facts.created_at), facts.rebooted_at, condition.since].into_iter().flatten().max();
         let since = since.unwrap_or(facts.created_at);
         for policy in policies.matching(condition.kind, condition.status, condition.reason) {

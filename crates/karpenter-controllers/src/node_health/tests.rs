@@ -53,7 +53,7 @@ fn toleration_counts_from_latest_of_transition_creation_and_reboot() {
     // A condition without a transition time counts from the creation of the node.
     let timeless = facts_with(&[NodeCondition { since: None, ..condition("A", "R", 0) }]);
     assert_eq!(eligible(&timeless, 30), Some(at(30)));
-    // The fallback policy has its own toleration.
+    // A reason that the policy does not match falls to the fallback policy, which has its own toleration.
     let other = set(vec![policy("A=True", "^No", 30)]);
     let found =
         match_policies(&other, &facts_with(&[condition("A", "Yes", 0)]), at(600)).expect("the fallback");
@@ -84,7 +84,8 @@ fn policy_is_chosen_by_action_then_priority_then_age_then_name() {
         names(vec![reboot("A=True", 0), policy("B=True", ".*", 60)], &both, 10),
         ("A".to_owned(), RepairAction::Reboot)
     );
-    // Of equal actions, the higher priority decides, then the earlier time, then the smaller name.
+    // Of policies with the same action, the one with the higher priority decides; then the one whose toleration passed
+    // earlier; then the condition with the smaller name.
     let replace = RepairAction::Replace;
     let (a, b) = (policy("A=True", ".*", 5), policy("B=True", ".*", 5));
     assert_eq!(names(vec![a.clone(), urgent(b.clone(), 1)], &both, 10), ("B".to_owned(), replace));
@@ -106,7 +107,8 @@ fn shortest_grace_period_of_due_policies_applies() {
     let bound = |now: i64| {
         match_policies(&policies, &unhealthy, at(now)).and_then(|found| found.termination_grace_period_secs)
     };
-    // Condition A decides; the grace period of another policy applies once its toleration has passed.
+    // The policy of condition A decides the action. The shorter grace period of another policy applies when its
+    // toleration has passed, too.
     assert_eq!([bound(29), bound(30), bound(60)], [None, Some(60), Some(0)]);
 }
 
@@ -121,7 +123,8 @@ fn score_is_the_maximum_of_rank_plus_age_in_half_hours() {
     assert_eq!(score(&[condition("A", "R", 0)], 0), Some(1.0));
     assert_eq!(score(&[condition("A", "R", 0)], 900), Some(1.5));
     assert_eq!(score(&[condition("B", "R", 0)], 1800), Some(3.0));
-    // Half an hour of age counts more than one rank.
+    // At 900 s, condition B has the higher score because of its rank. At 3600 s, condition A has it because of its age
+    // of two half hours.
     let both = |fresh: i64| [condition("A", "R", 0), condition("B", "R", fresh)];
     assert_eq!(score(&both(900), 900), Some(2.0));
     assert_eq!(score(&both(3600), 3600), Some(3.0));

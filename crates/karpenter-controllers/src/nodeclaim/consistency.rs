@@ -1,5 +1,5 @@
-//! Reports nodes whose capacity is less than 90 % of what their instance type should have: an event, a log line and the
-//! condition `ConsistentStateFound`. Nothing else is done about it.
+//! Detects nodes that have less than 90 % of the capacity that their instance type should have. The controller only
+//! reports them, with an event, a log line and the condition `ConsistentStateFound`.
 //!
 //! Upstream: pkg/controllers/nodeclaim/consistency.
 
@@ -62,7 +62,8 @@ impl ConsistencyController {
         self.reads.stores.enqueue_claims(queue);
     }
 
-    /// The time until the next check of the claim. `None`: check it now, and again after [`PERIOD`].
+    /// The time until the next check of the claim; `None` if the check is due; the call then records it as done, and
+    /// the next one is due after [`PERIOD`].
     fn wait(&self, claim: &NodeClaim, now: Timestamp) -> Option<Duration> {
         let last = self.checked.ago(uid_of(claim), now);
         if last.is_none() {
@@ -78,7 +79,7 @@ impl Reconcile for ConsistencyController {
         if is_deleting(&*claim) || !is_true(&claim, INITIALIZED) {
             return Ok(Requeue::No);
         }
-        // The lifecycle controller reports claims with several nodes.
+        // A claim with several nodes is not checked here; the lifecycle controller reports it.
         let [node] = &self.reads.stores.nodes_of(&claim)[..] else { return Ok(Requeue::After(PERIOD)) };
         let now = self.reads.clock.now();
         if let Some(wait) = self.wait(&claim, now) {

@@ -1,7 +1,7 @@
-//! The conditions `Drifted` and `Consolidatable` of NodeClaims.
+//! Sets the conditions `Drifted` and `Consolidatable` of NodeClaims.
 //!
-//! Only the conditions are written here; [`crate::disruption`] decides when a node is disrupted because of them. Claims
-//! without a NodePool have neither condition.
+//! [`crate::disruption`] decides whether a node is disrupted because of these conditions. Claims without a NodePool
+//! have neither of them.
 //!
 //! Upstream: pkg/controllers/nodeclaim/disruption.
 
@@ -32,9 +32,10 @@ pub const DRIFTED: &str = "Drifted";
 pub const CONSOLIDATABLE: &str = "Consolidatable";
 
 const DRIFT_PERIOD: Duration = Duration::from_secs(5 * 60);
-/// The interval after a failed call of the provider.
+/// How long to wait after a failed call of the provider.
 const RETRY: Duration = Duration::from_secs(10);
-/// The instance type is checked for claims of this age, and then at this interval.
+/// The age of a claim from which on its instance type is checked, and in the next constant the interval of these
+/// checks.
 const TYPE_CHECK_AGE: Duration = Duration::from_secs(60 * 60);
 const TYPE_CHECK_PERIOD: Duration = Duration::from_secs(30 * 60);
 
@@ -56,7 +57,7 @@ impl DisruptionConditions {
         let stores = &self.reads.stores;
         let (to, claims) = (queue.clone(), stores.node_claims.clone());
         stores.node_pools.observe(move |change: &Change<NodePool>| {
-            // The status of a NodePool changes with every node and does not matter here.
+            // Changes of the status are ignored, because it changes with every node of the NodePool.
             let Change::Applied { old, new } = change else { return };
             let parts = |pool: &NodePool| (pool.metadata.generation, pool.metadata.annotations.clone());
             if old.as_ref().is_some_and(|old| parts(old) == parts(new)) {
@@ -116,7 +117,7 @@ impl DisruptionConditions {
                 clear(claim, DRIFTED, now);
                 Requeue::After(DRIFT_PERIOD)
             }
-            // Without an instance, garbage collection deletes the claim.
+            // The instance no longer exists; garbage collection deletes the claim.
             Err(CloudError::NotFound { .. }) => Requeue::No,
             Err(error) => {
                 if self.writes.log_throttle.is_due("checking drift", name_of(pool), now) {

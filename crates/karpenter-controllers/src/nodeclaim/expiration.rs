@@ -22,7 +22,8 @@ enum Expiration {
     Now,
 }
 
-/// The age counts from the claim's creation, and `expireAfter` is that of the claim, not of the NodePool.
+/// Decides by the age of the claim and its own `expireAfter`; a later change of the NodePool's `expireAfter` has no
+/// effect on it.
 fn decide(claim: &NodeClaim, now: Timestamp) -> Expiration {
     let lifetime = claim.spec.expire_after.as_ref().and_then(|lifetime| lifetime.nanos());
     let (Some(lifetime), Some(created)) = (lifetime, claim.metadata.creation_timestamp.as_ref()) else {

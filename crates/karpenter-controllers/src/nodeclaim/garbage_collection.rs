@@ -1,8 +1,8 @@
 //! Garbage collection: deletes NodeClaims without an instance, and terminates instances without a NodeClaim.
 //!
-//! A registered claim without an instance is deleted, unless its Node is ready. An instance without a claim is terminated
-//! if it had none in the previous pass either, and no new claim waits for its launch. A failed deletion is retried in the
-//! next pass and does not stop the others.
+//! A registered claim without an instance is deleted, unless its Node is ready. An instance is terminated if it has no
+//! claim in two consecutive passes and no claim waits for its launch. If a deletion fails, the next pass retries it;
+//! other deletions are not affected.
 //!
 //! Upstream: pkg/controllers/nodeclaim/garbagecollection.
 
@@ -25,9 +25,10 @@ use crate::inputs::{Reads, Writes};
 use crate::writes;
 
 const PERIOD: Duration = Duration::from_secs(2 * 60);
-/// The interval after a failed list call.
+/// How long to wait after the provider failed to list instances.
 const RETRY: Duration = Duration::from_secs(10);
-/// The launch timeout: an older claim without an instance does not protect instances without a claim.
+/// The launch timeout. While a younger claim has no instance, no instance without a claim is terminated, because it may
+/// belong to that claim.
 const LAUNCHES_WITHIN: Duration = Duration::from_secs(5 * 60);
 
 /// The input of the decision for one claim.
@@ -37,17 +38,17 @@ struct ClaimFacts {
     is_registered: bool,
     is_deleting: bool,
     is_new: bool,
-    /// Whether the Node is ready: then the instance exists, even if the provider does not list it.
+    /// Whether the Node of the claim is ready. If it is, the instance exists even if the provider does not list it.
     node_is_ready: bool,
 }
 
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Decision {
-    /// Positions in the list of claims.
+    /// Claims to delete, as indexes into the list of claims.
     claims: Vec<usize>,
     /// Provider ids of instances to terminate.
     instances: BTreeSet<String>,
-    /// Instances without a claim, for the next pass.
+    /// The instances without a claim in this pass. The next pass terminates them if they still have none.
     suspects: BTreeSet<String>,
 }
 
@@ -106,7 +107,8 @@ impl Reconcile for GarbageCollection {
         let Reads { stores, clock, .. } = &self.reads;
         let Writes { client, log_throttle, .. } = &self.writes;
         let cloud = &self.cloud;
-        // Instances are listed before claims, so that the claim of every listed instance is in the list of claims.
+        // Instances are listed before claims: so the list of claims contains the claim of every listed instance, even
+        // of one that was just launched.
         let instances = match cloud.list().await {
             Ok(instances) => instances,
             Err(error) => {
@@ -148,7 +150,7 @@ impl Reconcile for GarbageCollection {
             match cloud.delete(&claim).await {
                 Ok(()) => self.hooks.report(&claim, LifecycleOutcome::LeakedInstanceTerminated),
                 Err(error) if error.is_not_found() => {}
-                // A failure is logged here and retried in the next pass.
+                // The failure is not returned, because the next pass retries the termination anyway.
                 Err(error) if log_throttle.is_due("terminating leaked instance", &id, clock.now()) => {
                     tracing::error!(provider_id = id, %error, "failed terminating instance without nodeclaim");
                 }
@@ -190,7 +192,7 @@ mod tests {
             ("registered", &["-a"], true),
             ("registered ready", &[], false),
             ("registered deleting", &[], false),
-            // Claims that are not registered are not garbage collected: the registration timeout deletes them.
+            // A claim that is not registered is not deleted here, but by the registration timeout.
             ("", &[], false),
         ];
         for (flags, present, expected) in table {
@@ -210,7 +212,7 @@ mod tests {
         let launching = [known, claim("", "")];
         let third = decide(&launching, &instances(&["a", "b"]), &suspects(&["b"]));
         assert_eq!(third.instances, suspects(&[]));
-        // A claim older than the launch timeout does not count.
+        // A claim without an instance that is older than the launch timeout does not protect instances.
         let stuck = [claim("a", "registered"), claim("", "old")];
         let fourth = decide(&stuck, &instances(&["a", "b"]), &suspects(&["b"]));
         assert_eq!(fourth.instances, suspects(&["b"]));

@@ -1,8 +1,8 @@
 //! The lifecycle of one NodeClaim: launch, registration of its node, initialization, termination.
 //!
-//! A reconcile changes a copy of the claim and writes it at the end; the result of a launch is written at once. No
-//! instance is launched before the finalizer is stored. A failed launch is not an error of the reconcile: the condition
-//! `Launched` has the reason, and the launch is retried with a back-off until the launch timeout.
+//! A reconcile changes a copy of the claim and writes it at the end. Only the result of a launch is written at once. No
+//! instance is launched before the finalizer is stored. If a launch fails, the reconcile does not: the condition
+//! `Launched` contains the reason, and the launch is retried with a back-off until the launch timeout.
 //!
 //! Upstream: pkg/controllers/nodeclaim/lifecycle/controller.go.
 
@@ -52,7 +52,7 @@ use crate::writes;
 
 /// The maximum number of nominated pods that get an event when a claim could not be launched.
 const PODS_NOTIFIED_MAX: usize = 10;
-/// When a registration hook that states no time is called again.
+/// When to call a registration hook again that is not ready and states no time.
 const HOOK_RETRY: Duration = Duration::from_secs(1);
 
 pub struct Lifecycle {
@@ -68,13 +68,14 @@ pub struct Lifecycle {
 #[derive(Debug, Default)]
 struct LaunchAttempt {
     claim_name: String,
-    /// The launched instance. It is kept, because another launch call could launch a second instance.
+    /// The launched instance. It is kept until it is written to the claim, because a repeated launch call could launch
+    /// a second instance.
     instance: Option<Instance>,
     failures: u32,
     retry_at: Option<Timestamp>,
 }
 
-/// Whether the reconcile continues after the launch step.
+/// Whether the reconcile continues with registration after the launch step.
 enum Progress {
     Continue(Requeue),
     Done(Requeue),
@@ -103,7 +104,8 @@ impl Lifecycle {
     pub fn watch(&self, queue: &Queue) {
         self.reads.stores.enqueue_claims(queue);
         (self.hooks.set_queue)(queue);
-        // Changes of a node matter until its claim is initialized, and while its claim is terminating.
+        // A change of a node triggers a reconcile of its claim until the claim is initialized, and while it is
+        // terminating.
         let (to, claims) = (queue.clone(), self.reads.stores.node_claims.clone());
         self.reads.stores.nodes.observe(move |change: &Change<Node>| {
             let id = change.object().spec.as_ref().and_then(|spec| spec.provider_id.as_deref());
@@ -142,7 +144,8 @@ impl Lifecycle {
         requeue = requeue.earlier(retry);
         let initialized = self.initialize(&mut working).await?;
         let alive = match step {
-            // The node appeared in time; the registration timeout does not apply while the gate holds it.
+            // The node appeared in time, so the registration timeout does not apply while the registration gate holds
+            // the node.
             RegistrationStep::Held => Liveness::Alive,
             RegistrationStep::Registered | RegistrationStep::Unchanged => {
                 liveness::decide(&working, self.reads.clock.now())
@@ -175,8 +178,8 @@ impl Lifecycle {
         }
     }
 
-    /// Publishes events on the NodeClaim and on its NodePool. The NodeClaim is deleted, so only the event of the
-    /// NodePool remains visible with its object.
+    /// Publishes an event on the NodeClaim and one on its NodePool. The NodeClaim is about to be deleted, so users can
+    /// see only the event on the NodePool afterwards.
     async fn report_registration_timeout(&self, claim: &NodeClaim) {
         const REASON: &str = "NodeClaimRegistrationTimeout";
         let Reads { stores, .. } = &self.reads;
@@ -198,7 +201,7 @@ impl Lifecycle {
         }
     }
 
-    /// Adds the finalizer and the label of the node class. `None` if the claim does not exist anymore.
+    /// Adds the finalizer and the node class label to the claim. Returns `None` if the claim no longer exists.
     async fn ensure_finalizer(&self, claim: &Arc<NodeClaim>) -> kube::Result<Option<NodeClaim>> {
         let Some(patch) = finalize::protection(claim) else { return Ok(Some((**claim).clone())) };
         let Reads { stores, .. } = &self.reads;
@@ -286,7 +289,7 @@ impl Lifecycle {
         }
     }
 
-    /// Registers the node if it exists and no hook holds it; returns when pending hooks are called again.
+    /// Registers the node if it exists and no hook holds it. The second value says when to ask pending hooks again.
     async fn register(&self, claim: &mut NodeClaim) -> kube::Result<(RegistrationStep, Requeue)> {
         let now = self.reads.clock.now();
         let nodes = self.reads.stores.nodes_of(claim);
@@ -323,7 +326,8 @@ impl Lifecycle {
                 self.report_missing_taint(claim, lacks_taint).await;
                 if patch.is_some() && is_node_ready(&node) {
                     (self.hooks.before_schedulable)(Arc::new(claim.clone()), node.clone()).await;
-                    // The hook takes time, so the node may have changed; the decision is made again.
+                    // The hook may have taken long and the node may have changed meanwhile, so registration is decided
+                    // again.
                     match registration::decide(claim, &self.reads.stores.nodes_of(claim), &[]) {
                         Registration::Register { node: current, patch: left, .. } => {
                             (node, patch) = (current, left)
@@ -358,7 +362,7 @@ impl Lifecycle {
         self.writes.recorder.publish(event).await;
     }
 
-    /// Whether the node became initialized in this reconcile.
+    /// Initializes the node if it is ready for that. Returns whether it was initialized in this reconcile.
     async fn initialize(&self, claim: &mut NodeClaim) -> kube::Result<bool> {
         let now = self.reads.clock.now();
         match initialization::decide(claim, &self.reads.stores.nodes_of(claim)) {
@@ -392,8 +396,8 @@ impl Lifecycle {
         Ok(Requeue::No)
     }
 
-    /// Writes the changes of metadata and status. Returns the stored claim, `None` if it does not exist anymore. Most
-    /// reconciles change nothing, so equality is checked before anything is serialized.
+    /// Writes the changes of metadata and status. Returns the stored claim; `None` if it no longer exists. Claims are
+    /// compared before they are serialized, because most reconciles change nothing.
     async fn persist(&self, stored: NodeClaim, wanted: &NodeClaim) -> kube::Result<Option<NodeClaim>> {
         let Reads { stores, .. } = &self.reads;
         let Writes { client, .. } = &self.writes;
@@ -447,7 +451,8 @@ impl Lifecycle {
                 for node in nodes {
                     writes::delete(client, &stores.nodes, &*node).await?;
                 }
-                // The node controller drains these nodes; the claim is reconciled again when they are deleted.
+                // The node controller drains the deleted nodes. The claim is reconciled again when they no longer
+                // exist.
                 Ok(if self.reads.stores.nodes_of(claim).is_empty() {
                     Requeue::After(Duration::ZERO)
                 } else {
@@ -513,7 +518,8 @@ impl Reconcile for Lifecycle {
     }
 }
 
-/// The provider's registration hooks that are not ready yet, and when to call the first of them again.
+/// The names of the provider's registration hooks that are not ready, and the earliest time at which one of them is
+/// called again.
 async fn pending_hooks(cloud: &dyn CloudProvider, claim: &NodeClaim) -> (Vec<String>, Requeue) {
     let hooks = cloud.registration_hooks();
     let answers = futures::future::join_all(hooks.iter().map(|hook| hook.registered(claim))).await;
@@ -539,7 +545,8 @@ fn is_pending_pod(pod: &Pod) -> bool {
     !pods::is_bound(pod) && pods::is_active(pod)
 }
 
-/// The registration health of a NodePool is informational: a conflict on the NodePool must not repeat the reconcile.
+/// Ignores conflicts: the condition of the NodePool only informs users, so a conflict must not repeat the reconcile of
+/// the claim.
 fn unless_conflict(error: kube::Error) -> kube::Result<()> {
     if is_conflict(&error) { Ok(()) } else { Err(error) }
 }

@@ -1,8 +1,8 @@
-//! Writes `status.lastPodEventTime` of a NodeClaim when a pod is bound to its node, terminates or is deleted;
-//! `consolidateAfter` counts from it.
+//! Writes `status.lastPodEventTime` of a NodeClaim when a pod is bound to its node, terminates or is deleted.
+//! `consolidateAfter` counts from this time.
 //!
-//! DaemonSet pods are ignored. After a restart of the controller, a bound pod counts from its binding, and only if that
-//! is at least [`QUIET`] after the recorded event.
+//! Pods of DaemonSets are ignored. For a pod that was already bound when the controller started, the event time is that
+//! of its binding; the event is ignored if it is less than [`QUIET`] after the recorded one.
 //!
 //! Upstream: pkg/controllers/nodeclaim/podevents.
 
@@ -25,11 +25,11 @@ use crate::inputs::{Reads, Writes};
 use crate::pods::{is_terminal, is_terminating, node_name};
 use crate::stores::BY_PROVIDER_ID;
 
-/// The minimum interval between two writes. Shorter than the 15 seconds until a command is validated, so that the
-/// validation sees every event.
+/// The minimum interval between two writes. It is shorter than the 15 seconds after which a command is validated, so
+/// that the validation sees every event.
 const QUIET: Duration = Duration::from_secs(10);
 
-/// A pod event of a node: now, or at the binding of a pod that was bound when the controller started.
+/// When a pod event of a node occurred: now, or when the pod was bound, if it was bound before the controller started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Event {
     Now,
@@ -44,7 +44,7 @@ fn bound_at(pod: &Pod) -> Option<Timestamp> {
     pod.status.scheduled.filter(|scheduled| scheduled.is_true)?.since
 }
 
-/// The pod event that a change of a pod represents; `None` if it represents none.
+/// The pod event of a changed pod; `None` if the change is no pod event.
 fn event(change: &Change<Pod>) -> Option<Event> {
     let pod = change.object();
     node_name(pod)?;
@@ -63,12 +63,12 @@ fn event(change: &Change<Pod>) -> Option<Event> {
     }
 }
 
-/// Whether the event is written.
+/// Whether the event is written to the claim, whose last recorded event was at `last`.
 fn decide(last: Option<Timestamp>, event: Event, now: Timestamp) -> bool {
     match (last, event) {
         (None, _) => true,
-        // If the pod was bound this soon after the recorded event, the process that ran then did not write an event
-        // either.
+        // The pod was bound less than [`QUIET`] after the last recorded event, so the process that ran at that time did
+        // not write this event either.
         (Some(last), Event::BoundAt(at)) if since(at, last) < QUIET => false,
         (Some(last), _) => since(now, last) >= QUIET,
     }
@@ -77,7 +77,7 @@ fn decide(last: Option<Timestamp>, event: Event, now: Timestamp) -> bool {
 pub struct PodEventsController {
     pub reads: Reads,
     pub writes: Writes,
-    /// By node: the latest event that no reconcile has handled yet.
+    /// The latest pod event of each node that no reconcile has handled yet.
     pending: Arc<Mutex<BTreeMap<String, Event>>>,
 }
 

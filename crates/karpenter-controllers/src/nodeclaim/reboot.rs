@@ -1,8 +1,9 @@
-//! Reboots instances in place: drains the node, has the provider reboot it, and waits until it is ready again.
+//! Reboots instances in place: drains the node, calls the provider to reboot the instance, and waits until the node is
+//! ready again.
 //!
-//! [`crate::claims::reboot_request`] writes the request to the claim. All further state is in the claim and its node, so
-//! another process can continue. A claim whose reboot fails is deleted, and its node replaced. The lifecycle controller
-//! initializes the node again.
+//! [`crate::claims::reboot_request`] writes the request to the claim. The further state is kept in the claim and its
+//! node, so that another process can continue. If the reboot fails, the claim is deleted and so its node replaced.
+//! After the reboot, the lifecycle controller initializes the node again.
 //!
 //! Upstream: pkg/controllers/nodeclaim/reboot.
 
@@ -34,8 +35,8 @@ use crate::inputs::{Reads, Writes};
 use crate::stores::{BY_NODE, BY_PROVIDER_ID};
 use crate::writes;
 
-/// The period in which an event is not repeated; longer than a reboot may take, so that each of its events is published
-/// once.
+/// How long an event is not repeated. It is longer than a reboot may take, so that each event is published once per
+/// reboot.
 const EVENT_REPEAT: Duration = Duration::from_secs(30 * 60);
 
 pub struct RebootController {
@@ -64,7 +65,7 @@ impl RebootController {
                 to.add(ObjectKey::of(&change.object().metadata));
             }
         });
-        // Once the reboot is issued, the claim waits for changes of its node.
+        // After the provider has accepted the reboot, changes of the node trigger a reconcile of its claim.
         let (to, claims) = (queue.clone(), self.reads.stores.node_claims.clone());
         self.reads.stores.nodes.observe(move |change: &Change<Node>| {
             let id = change.object().spec.as_ref().and_then(|spec| spec.provider_id.as_deref());
@@ -126,7 +127,8 @@ impl RebootController {
         let cloud = &self.cloud;
         self.issuing_since().entry(uid_of(&*facts.claim).to_owned()).or_insert_with(|| clock.now());
         if !is_recorded {
-            // The boot id is recorded before the first call, because the reboot changes it.
+            // The boot id of the node is recorded before the provider is called for the first time, because the reboot
+            // changes the boot id.
             let key = labels::ANNOTATION_REBOOT_PRE_BOOT_ID;
             let patch = json!({"metadata": {"annotations": {key: boot_id}}});
             let written = writes::merge_unchanged(client, &stores.node_claims, &*facts.claim, patch).await?;
@@ -153,7 +155,7 @@ impl RebootController {
         let message = condition(&wanted, REBOOTING).map(|found| found.message.clone()).unwrap_or_default();
         change_conditions(&mut wanted, self.reads.clock.now(), |set| {
             set.set_true_with_reason(REBOOTING, decide::ISSUED, &message);
-            // A rebooted node is initialized again.
+            // The condition is reset, so that the lifecycle controller initializes the node again after the reboot.
             set.set_unknown_with_reason(INITIALIZED, "Rebooting", "node is rebooting");
         });
         if self.write_status(&facts.claim, &wanted).await?.is_none() {
@@ -196,8 +198,8 @@ impl RebootController {
         Ok(Requeue::No)
     }
 
-    /// Handles a reboot that failed. An invalid request is dropped. After any other failure the claim is deleted, with
-    /// the maximum drain duration of the reboot as its termination deadline.
+    /// Handles a reboot that failed. If the request was invalid, it is dropped. After any other failure the claim is
+    /// deleted, and its termination deadline is set to the maximum drain duration of the reboot.
     async fn fail(&self, facts: &Facts, outcome: Outcome, message: &str) -> kube::Result<Requeue> {
         if let Some(node) = &facts.node {
             self.untaint(node).await?;
@@ -228,7 +230,8 @@ impl RebootController {
         Ok(Requeue::No)
     }
 
-    /// Writes the outcome and removes the annotation of this reboot. `false` if the claim does not exist anymore.
+    /// Writes the outcome to the claim and removes the annotation with the boot id of this reboot. Returns `false` if
+    /// the claim no longer exists.
     async fn finish(&self, claim: &Arc<NodeClaim>, reason: &str, message: &str) -> kube::Result<bool> {
         let Reads { stores, clock, .. } = &self.reads;
         let Writes { client, .. } = &self.writes;
@@ -257,7 +260,7 @@ impl RebootController {
         writes::status_unchanged(client, &stores.node_claims, stored, &stored.status, &wanted.status).await
     }
 
-    /// Adds the taint `karpenter.sh/rebooting`. `None` if the node does not exist anymore.
+    /// Adds the taint `karpenter.sh/rebooting` to the node. Returns `None` if the node no longer exists.
     async fn taint(&self, facts: &Facts) -> kube::Result<Option<Node>> {
         let Some(node) = facts.node.as_deref() else { return Ok(None) };
         let mut taints = taints_of(node);
@@ -285,7 +288,7 @@ impl RebootController {
         writes::merge_unchanged(client, &stores.nodes, node, patch).await
     }
 
-    /// Returns the node after the write; `None` if it does not exist anymore.
+    /// Removes the label `initialized` and returns the node after the write; `None` if the node no longer exists.
     async fn remove_initialized_label(&self, node: &Arc<Node>) -> kube::Result<Option<Node>> {
         if label(&**node, labels::INITIALIZED).is_none() {
             return Ok(Some((**node).clone()));
@@ -325,7 +328,8 @@ impl Reconcile for RebootController {
     }
 }
 
-/// Sets the termination deadline of a claim, unless it has an earlier one. `None` if the claim does not exist anymore.
+/// Sets the termination deadline of a claim, unless it already has an earlier one. Returns `None` if the claim no
+/// longer exists.
 pub async fn tighten_termination(
     reads: &Reads,
     writes: &Writes,

@@ -1,4 +1,5 @@
-//! The conditions of NodePools: `ValidationSucceeded`, `NodeClassReady`, and the reset of `NodeRegistrationHealthy`.
+//! Sets the conditions `ValidationSucceeded` and `NodeClassReady` of NodePools, and resets `NodeRegistrationHealthy`
+//! when the NodePool or its node class changes.
 //!
 //! Upstream: pkg/controllers/nodepool/validation, readiness, registrationhealth.
 
@@ -78,7 +79,7 @@ impl Reconcile for NodePoolConditions {
     }
 }
 
-/// The new status, and whether the recorded registration outcomes are dropped.
+/// The new status of a NodePool, and whether to drop the launch outcomes recorded for it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ConditionsDecision {
     pub status: NodePoolStatus,
@@ -109,7 +110,7 @@ pub fn decide_conditions(
     ConditionsDecision { status, reset_health: outdated_generation.is_some() }
 }
 
-/// The validation errors of a NodePool that the API server admitted, in one line.
+/// The validation errors that only the controller can find, not the API server, in one line.
 fn validation_problem(pool: &NodePool) -> Option<String> {
     let object = serde_json::to_value(pool).ok()?;
     let problems: Vec<String> = runtime_errors("NodePool", &object).iter().map(ToString::to_string).collect();

@@ -1,6 +1,7 @@
-//! `status.resources` and `status.nodes` of NodePools: the sum of the capacity of their nodes, and the number of nodes.
+//! Writes `status.resources` and `status.nodes` of NodePools: the sum of the capacity of their nodes, and the number of
+//! nodes.
 //!
-//! As for limits, terminating nodes are not counted, nor are claims that are not launched.
+//! As for limits, terminating nodes and claims that are not launched do not count.
 //!
 //! Upstream: pkg/controllers/nodepool/counter.
 
@@ -23,7 +24,7 @@ use crate::inputs::{Reads, Writes};
 use crate::stores::{BY_POOL, BY_PROVIDER_ID};
 use crate::writes;
 
-/// The resource name of the number of nodes.
+/// The resource name under which limits and status contain the number of nodes.
 const NODES: &str = "nodes";
 /// Resources that the status lists even if the NodePool has no nodes.
 const ALWAYS_SHOWN: [&str; 5] = ["cpu", "memory", "pods", "ephemeral-storage", NODES];
@@ -98,7 +99,7 @@ impl Reconcile for NodePoolCounter {
     }
 }
 
-/// A claim and its node, or one of them.
+/// A claim with its node, a claim without a node, or a node without a claim.
 #[derive(Debug, Clone, Default)]
 pub struct CountedNode {
     pub claim: Option<Arc<NodeClaim>>,
@@ -114,7 +115,8 @@ impl CountedNode {
         }
     }
 
-    /// The capacity of the node. Until it is initialized, quantities that it does not report are those of the claim.
+    /// The capacity of the node. Until the node is initialized, quantities that it does not report are taken from the
+    /// claim.
     fn capacity(&self) -> Quantities {
         let of_node = self.node.as_deref().map(node_capacity).unwrap_or_default();
         let is_initialized =
@@ -134,11 +136,11 @@ impl CountedNode {
 
 fn node_capacity(node: &Node) -> Quantities {
     let capacity = node.status.iter().flat_map(|status| status.capacity.iter().flatten());
-    // Quantities are valid, because the API server admits only valid ones.
+    // Parsing does not fail, because the API server admits only valid quantities.
     capacity.filter_map(|(name, amount)| Some((name.clone(), amount.0.parse().ok()?))).collect()
 }
 
-/// The sum of the capacity of nodes that are not terminating, and their number.
+/// The sum of the capacity of all nodes that are not terminating, and the number of these nodes.
 pub fn count(nodes_and_claims: &[CountedNode]) -> (Quantities, i64) {
     let zero = Quantity::from_value(0, QuantityFormat::DecimalSi);
     let mut resources: Quantities = ALWAYS_SHOWN.iter().map(|name| ((*name).to_owned(), zero)).collect();
@@ -148,7 +150,7 @@ pub fn count(nodes_and_claims: &[CountedNode]) -> (Quantities, i64) {
         for (name, amount) in counted.capacity() {
             match resources.get_mut(&name) {
                 Some(sum) if !sum.is_zero() => *sum += amount,
-                // The sum has the format of the first quantity: 32Gi rather than 34359738368.
+                // The first quantity determines the format of the sum: 32Gi instead of 34359738368.
                 Some(sum) => *sum = amount,
                 None => {
                     resources.insert(name, amount);

@@ -1,7 +1,7 @@
-//! The annotations with the hash of a NodePool's template, by which drift of NodeClaims is detected.
+//! Writes annotations with the hash of a NodePool's template, by which drift of NodeClaims is detected.
 //!
-//! If the version of the hash changes, hashes cannot be compared: the claims get the hash of the current template, so that
-//! an upgrade does not replace every node. Drift is detected in [`crate::nodeclaim::disruption`].
+//! Hashes of different versions cannot be compared. When the version changes, claims get the hash of the current
+//! template, so that an upgrade does not replace every node. [`crate::nodeclaim::disruption`] detects drift.
 //!
 //! Upstream: pkg/controllers/nodepool/hash.
 
@@ -43,7 +43,8 @@ impl Reconcile for NodePoolHash {
         }
         let hash = node_pool_hash(&pool).to_string();
         if annotation(&*pool, ANNOTATION_NODEPOOL_HASH_VERSION) != Some(NODE_POOL_HASH_VERSION) {
-            // Claims are patched before the NodePool, whose annotation marks the migration as complete.
+            // Claims are patched before the NodePool: the version in the annotation of the NodePool shows that all
+            // claims are migrated.
             for claim in stores.node_claims.by(BY_POOL, &key.name) {
                 if let Some(patch) = claim_patch(&claim, &hash) {
                     writes::merge(&self.writes.client, &stores.node_claims, &*claim, patch).await?;
@@ -57,14 +58,14 @@ impl Reconcile for NodePoolHash {
     }
 }
 
-/// The patch that sets the annotations of the NodePool, if they differ.
+/// The patch that sets the annotations of the NodePool; `None` if it has them already.
 pub fn pool_patch(pool: &NodePool, hash: &str) -> Option<Value> {
     let is_current = annotation(pool, ANNOTATION_NODEPOOL_HASH) == Some(hash)
         && annotation(pool, ANNOTATION_NODEPOOL_HASH_VERSION) == Some(NODE_POOL_HASH_VERSION);
     (!is_current).then(|| annotations_patch(Some(hash)))
 }
 
-/// The patch for a claim of another hash version. A drifted claim keeps its hash, so that it stays drifted.
+/// The patch for a claim whose hash has another version. A drifted claim keeps its hash, so that it stays drifted.
 pub fn claim_patch(claim: &NodeClaim, hash: &str) -> Option<Value> {
     if annotation(claim, ANNOTATION_NODEPOOL_HASH_VERSION) == Some(NODE_POOL_HASH_VERSION) {
         return None;

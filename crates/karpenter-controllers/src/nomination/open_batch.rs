@@ -1,10 +1,11 @@
-//! Decides which nodes open together: those that become ready within moments of each other. Pure functions.
+//! Decides which new nodes open together: those that become ready shortly after each other. Pure functions.
 //!
 //! When a node opens, the kube-scheduler tries all pending pods. Every pod that does not fit costs two writes and a
-//! back-off that doubles. If nodes open one by one, the pods of all other nodes fail each time. If nodes open together
-//! after all their pods were nominated, none fail.
+//! back-off that doubles. If nodes open one by one, the pods that are planned for the other nodes fail each time. If
+//! the nodes open together after all their pods were nominated, no pod fails.
 //!
-//! One member of the batch, the leader, nominates the nodes of all members for their pods. Then all of them open.
+//! One claim of the batch, the leader, nominates the nodes of all claims in the batch for their pods. Then all these
+//! nodes open.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -17,13 +18,13 @@ use karpenter_runtime::clock::since;
 const BATCH_IDLE: Duration = Duration::from_millis(300);
 /// A batch opens at the latest this long after its first node joined.
 const BATCH_MAX: Duration = Duration::from_secs(3);
-/// A batch with this many pods opens at once, because nominating more would take too long.
+/// A batch with this many pods opens at once: if it grew further, nominating its pods would take too long.
 const BATCH_PODS_MAX: usize = 2_000;
-/// How often the watcher checks for other nodes, and whether the leader is done.
+/// How often the watcher checks whether other nodes are expected, and whether the leader has nominated all nodes.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
-/// A leader that has not nominated all nodes after this long is replaced by another member.
+/// If the leader has not nominated all nodes after this long, another member becomes the leader.
 const LEADER_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long the record of a nominated node is kept.
+/// How long it is remembered that a node was nominated with a batch.
 const NOMINATED_TTL: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Default)]
@@ -32,12 +33,12 @@ pub(super) struct OpenBatch {
     members: BTreeMap<String, usize>,
     began: Option<Timestamp>,
     last_joined: Option<Timestamp>,
-    /// The member that checks whether other nodes are expected; the leader triggers the rest. If hundreds of members
-    /// checked, the cost would be quadratic.
+    /// The member that checks whether other nodes are expected. The other members wait until the leader triggers them:
+    /// if each of hundreds of members checked, the cost would be quadratic.
     watcher: Option<String>,
-    /// The claim that nominates for all members, and since when.
+    /// The claim that nominates the nodes of all members, and since when it does.
     leader: Option<(String, Timestamp)>,
-    /// Claims whose nodes were nominated, and when.
+    /// Claims whose nodes the leader nominated, and when.
     nominated: BTreeMap<String, Timestamp>,
 }
 
@@ -47,13 +48,13 @@ pub(super) enum BatchAnswer {
     Wait(Duration),
     /// This claim is the leader: nominate the nodes of all claims that [`OpenBatch::take`] returns, then open.
     Lead,
-    /// The pods of this claim's node have been nominated, so the node can open.
+    /// The leader has nominated this claim's node for its pods, so the node can open.
     Open,
 }
 
 impl OpenBatch {
-    /// Adds a claim whose node has only our taint left. `is_another_node_expected` says whether nodes besides the members
-    /// will be ready soon.
+    /// Adds a claim to the batch. The unregistered taint is the last obstacle on its node. `is_another_node_expected`
+    /// returns whether a node that is not in the batch will be ready soon.
     pub(super) fn ask(
         &mut self,
         claim: &str,
@@ -94,7 +95,7 @@ impl OpenBatch {
         BatchAnswer::Lead
     }
 
-    /// Whether the claim is the watcher. It becomes the watcher if the batch has none.
+    /// Whether the claim is the watcher of the batch. If the batch has no watcher, the claim becomes it.
     fn is_watcher(&mut self, claim: &str) -> bool {
         let members = &self.members;
         let watcher = self.watcher.take().filter(|one| members.contains_key(one));
@@ -117,7 +118,8 @@ impl OpenBatch {
         if self.leader.as_ref().is_some_and(|(claim, _)| claim == leader) {
             self.leader = None;
         }
-        // Claims that joined in the meantime start to wait now, because the nodes of this batch are not open yet.
+        // Claims that joined meanwhile form the next batch. Their waiting time starts now, because the nodes of this
+        // batch are not open yet.
         if !self.members.is_empty() {
             (self.began, self.last_joined) = (Some(now), Some(now));
         }

@@ -1,9 +1,10 @@
-//! Nominates a node again for planned pods that lost their nomination or never had one, once the node is open.
+//! Nominates an open node again for planned pods that lost their nomination or never had one.
 //!
-//! A nomination is written too early if another process removes the last obstacle on the node: the kube-scheduler tries
-//! the pod before that and drops the nomination. A pod is nominated again only while its node is open and the pod fits,
-//! at most [`NOMINATION_ATTEMPTS_MAX`] times, and never if the kube-scheduler nominated a node for it. If other pods took
-//! the capacity, the pod loses its reservation and our nomination, and is planned again.
+//! If another process removes the last obstacle on a node, the nomination was written too early: the kube-scheduler
+//! tried the pod before that and dropped the nomination. A pod is nominated again only while its node is open and the
+//! pod fits, at most [`NOMINATION_ATTEMPTS_MAX`] times, and never if the kube-scheduler nominated a node for it. If
+//! other pods took the capacity, the pod loses its reservation and its nomination by this process, and is planned
+//! again.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -24,15 +25,15 @@ use crate::pods;
 use crate::state::PodReservation;
 use crate::stores::{BY_NODE, BY_PROVIDER_ID};
 
-/// How often a node is nominated again for a pod.
+/// How often this controller nominates a node again for the same pod.
 const NOMINATION_ATTEMPTS_MAX: u32 = 4;
 /// How long after a nomination the controller checks whether the pod still has it.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Reconciles claims whose nodes have reservations.
+/// The controller that nominates again. Its keys are claims whose nodes have reservations.
 pub struct NominationController {
     nominator: Nominator,
-    /// Attempts by claim and pod uid.
+    /// The number of attempts for each pod uid, by claim.
     attempts: Mutex<BTreeMap<String, BTreeMap<String, u32>>>,
 }
 
@@ -41,7 +42,8 @@ impl NominationController {
         Self { nominator, attempts: Mutex::default() }
     }
 
-    /// Triggers: a lost nomination, a node that has opened, and a pod that was bound to a node with reservations.
+    /// Triggers a reconcile when a pod loses its nomination, when a node opens, and when a pod is bound to a node with
+    /// reservations.
     pub fn watch(&self, queue: &Queue) {
         if !self.nominator.is_enabled {
             return;
@@ -115,7 +117,8 @@ impl Reconcile for NominationController {
                 .then_some((reservation, pod))
         });
         let RenominationDecision { to_renominate, no_capacity } = decide(&node, &bound, pending.collect());
-        // An obsolete nomination is removed, because the kube-scheduler would try that node first each time.
+        // Nominations of pods that do not fit are removed, because the kube-scheduler would try the nominated node
+        // first each time.
         clear(&self.nominator, &no_capacity).await;
         for reservation in no_capacity {
             tracing::debug!(pod = %reservation.pod, node = name, "other pods took the reserved capacity");
@@ -130,7 +133,8 @@ impl Reconcile for NominationController {
     }
 }
 
-/// Counts an attempt per pod and returns the pods below the limit. Nothing is recorded for a claim without such pods.
+/// Counts an attempt for each pod, and returns the pods whose attempts are within the limit. If there are no pods,
+/// nothing is recorded for the claim.
 fn count_attempts(
     attempts: &mut BTreeMap<String, BTreeMap<String, u32>>,
     claim: &str,
@@ -152,12 +156,13 @@ fn count_attempts(
 struct RenominationDecision {
     /// Pods that fit and have no nomination.
     to_renominate: Vec<PodReservation>,
-    /// Pods that do not fit. For nominated pods, terminating pods on the node do not count.
+    /// Pods that do not fit. If a pod still has its nomination, pods that are terminating on the node do not count
+    /// against it.
     no_capacity: Vec<PodReservation>,
 }
 
-/// Decides about pending pods with a reservation on an open node. Pods that are nominated to it are counted first, because
-/// the kube-scheduler reserves their capacity.
+/// Decides for each pending pod with a reservation on an open node whether to nominate the node again. Pods that still
+/// have the nomination are placed first, because the kube-scheduler reserves their capacity.
 fn decide(node: &Node, bound: &[Arc<Pod>], pending: Vec<(PodReservation, Arc<Pod>)>) -> RenominationDecision {
     let mut decision = RenominationDecision::default();
     let name = node.metadata.name.as_deref();
@@ -173,7 +178,7 @@ fn decide(node: &Node, bound: &[Arc<Pod>], pending: Vec<(PodReservation, Arc<Pod
     }
     for (reservation, pod) in others {
         if pods::nominated_node(&pod).is_some() {
-            // The kube-scheduler itself nominated a node for the pod; that nomination is kept.
+            // The kube-scheduler itself nominated a node for this pod. That nomination is never changed.
             continue;
         }
         if available.try_reserve(&pod) {

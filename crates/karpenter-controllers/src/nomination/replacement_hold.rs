@@ -1,9 +1,11 @@
 //! Decides how long a replacement node stays closed for the pods that its command moves.
 //!
-//! An open replacement would fill up with pods of other commands, whose own replacements fit no other pods. A replacement
-//! to which no pods will move must open soon, because it costs money unused.
+//! An open replacement would be filled with pods of other commands. The own pods would then need another node, and the
+//! replacements of the other commands may fit no other pods. A replacement to which no pods will move must open soon,
+//! because an unused node costs money.
 //!
-//! Reservations of deleted pods are not removed here: a successor may still inherit them.
+//! This module does not remove the reservations of deleted pods, because the pods that replace them may still inherit
+//! these.
 
 use std::time::Duration;
 
@@ -16,24 +18,25 @@ use crate::pods;
 
 /// How long a replacement stays closed at most.
 const MOVED_PODS_WAIT_MAX: Duration = Duration::from_secs(60);
-/// How long a pending pod waits for the other moved pods.
+/// A replacement opens when one of its moved pods has been pending for this long, even if the other moved pods are not
+/// pending yet.
 const UNBOUND_POD_WAIT_MAX: Duration = Duration::from_secs(3);
-/// If no pod that could use the reservations was seen for this long, none is expected any more: the new pods that
-/// replace the evicted ones exist by now and run elsewhere.
+/// A replacement opens if for this long no pod was seen that could use its reservations. By then, the pods that replace
+/// the evicted ones exist and run elsewhere.
 const NONE_SEEN_MAX: Duration = Duration::from_secs(5);
 
 /// The pods that a command moves to a replacement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum MovedPods {
-    /// All moved pods are pending or bound, or one of them has waited long enough.
+    /// All moved pods are pending or bound, or one of them has been pending for long enough.
     NoneToWaitFor,
-    /// Some pods are not evicted yet, or have a successor without a reservation.
+    /// Some moved pods are not evicted yet, or have a successor that has no reservation yet.
     Expected,
-    /// There are reservations, but no pod that would use them was seen.
+    /// Pods have reservations on the replacement, but no pod was seen that would use them.
     NoneSeen,
 }
 
-/// A replacement node that is ready except for our taint.
+/// How long a replacement node has been kept closed. The node is ready except for the unregistered taint.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ReplacementHold {
     since: Timestamp,
@@ -49,7 +52,7 @@ impl ReplacementHold {
         self.since
     }
 
-    /// Whether the node stays closed. Call it again at short intervals.
+    /// Whether the node must stay closed. The caller asks again at short intervals.
     pub(super) fn is_still_needed(&mut self, moved_pods: MovedPods, now: Timestamp) -> bool {
         let is_given_up = match moved_pods {
             MovedPods::NoneToWaitFor => return false,

@@ -1,5 +1,5 @@
-//! Whether a pod still fits on a node beside the pods that are bound to it. Only resources are checked, because a pod
-//! that is bound to another node than planned only reduces the resources for the pods planned there.
+//! Whether a pod still fits on a node next to the pods that are bound to it. Only resources are checked: a pod that was
+//! bound to another node than planned takes only resources from the pods that are planned for that node.
 //!
 //! Upstream: `StateNode.Available` in pkg/controllers/state/statenode.go.
 
@@ -12,7 +12,7 @@ use karpenter_state::pod::Pod;
 
 use crate::pods;
 
-/// Allocatable resources of a node that no pod requests.
+/// The allocatable resources of a node minus the requests of its pods.
 pub(crate) struct AvailableCapacity(ResourceList);
 
 impl AvailableCapacity {
@@ -33,7 +33,7 @@ impl AvailableCapacity {
         Self::of(node, &staying)
     }
 
-    /// Whether the pod fits. If it does, its requests are subtracted.
+    /// Reserves the requests of the pod if it fits. Returns whether it fits.
     pub(crate) fn try_reserve(&mut self, pod: &Pod) -> bool {
         let wanted = occupied(pod);
         let fits = wanted.iter().all(|(name, amount)| amount <= 0 || amount <= self.0.get(name));
@@ -44,7 +44,7 @@ impl AvailableCapacity {
     }
 }
 
-/// The requests of a pod, and one of `pods`. Requests that cannot be parsed count as none.
+/// The requests of a pod, plus one of the resource `pods`. Requests that cannot be parsed count as zero.
 fn occupied(pod: &Pod) -> ResourceList {
     let requests = pod.requests().unwrap_or_default();
     let mut occupied =

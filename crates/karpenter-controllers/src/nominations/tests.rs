@@ -37,7 +37,7 @@ fn pods_are_nominated_when_only_our_taint_is_left() {
         // The node lifecycle controller removes the not-ready taint right after the condition changes.
         ("True", &[NOT_READY], NodeAccess::NotReady, true),
         ("True", &[NOT_READY, UNREGISTERED], NodeAccess::NotReady, true),
-        // Admission adds a toleration for this taint to every pod.
+        // Every pod tolerates this taint, because an admission plugin adds the toleration.
         (
             "True",
             &[("node.kubernetes.io/not-ready", "NoExecute"), UNREGISTERED],
@@ -75,6 +75,6 @@ fn our_taint_is_held_only_for_readiness_and_only_for_a_limited_time() {
     assert_eq!(left("True", &[UNREGISTERED, NOT_READY], 10), Some(20));
     assert_eq!(left("True", &[UNREGISTERED, NOT_READY], 30), None);
     assert_eq!(left("True", &[UNREGISTERED], 0), None);
-    // The time at which another controller removes this taint is not known, so our taint is not kept for it.
+    // Another controller removes this taint at an unknown time, so the unregistered taint is not kept until then.
     assert_eq!(left("False", &[UNREGISTERED, ("example.com/wait", "NoSchedule")], 0), None);
 }

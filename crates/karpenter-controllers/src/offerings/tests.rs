@@ -60,7 +60,7 @@ fn corrected_types_are_cached_per_nodepool() {
     assert!(!Arc::ptr_eq(&corrected, &types));
     assert!(Arc::ptr_eq(&corrected, &store.apply(&pool("general"), types.clone()).expect("evaluated")));
     assert!(Arc::ptr_eq(&types, &store.apply(&pool("other"), types.clone()).expect("evaluated")));
-    // A new list from the provider gets the corrections too.
+    // The corrections also apply to a new list of instance types from the provider.
     let again = store.apply(&pool("general"), Arc::new(types.to_vec())).expect("evaluated");
     assert!(!Arc::ptr_eq(&corrected, &again) && corrected == again);
 }

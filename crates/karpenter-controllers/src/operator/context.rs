@@ -1,5 +1,5 @@
-//! The parts that the operator gives to controllers: the API server, the stores, the cloud provider, the clock, the
-//! recorders, and what controllers remember. No controller takes the whole.
+//! Everything that the operator gives to controllers: the API server, the stores, the cloud provider, the clock, the
+//! recorders, and state that several controllers share. Each controller gets only the parts that it needs.
 
 use std::sync::Arc;
 
@@ -51,18 +51,18 @@ pub struct Context {
     pub settings: Arc<Settings>,
     /// State of node repair that is not in any API object.
     pub repairs: Repairs,
-    /// Node limits of static NodePools that are granted to NodeClaims being created.
+    /// Nodes that are reserved under the node limits of static NodePools for NodeClaims that are being created.
     pub node_limit_grants: NodeLimitGrants,
     /// Back-off of NodePools whose launches fail.
     pub launch_backoff: SharedLaunchBackoff,
     /// Limits how often the same error is logged.
     pub log_throttle: LogThrottle,
-    /// The evaluated NodeOverlays; used only if their feature gate is on.
+    /// The result of evaluating NodeOverlays; used only if their feature gate is enabled.
     pub overlays: OverlayStore,
 }
 
 impl Context {
-    /// A context with empty state.
+    /// A context whose shared state is empty.
     pub fn new(client: Client, stores: Stores, cloud: Arc<dyn CloudProvider>, clock: Clock) -> Self {
         let recorder = Recorder::new(client.clone(), clock);
         let metrics = Metrics::of(&*cloud);
@@ -88,7 +88,7 @@ impl Context {
         }
     }
 
-    /// What controllers read.
+    /// The parts that every controller reads.
     pub fn reads(&self) -> Reads {
         Reads {
             stores: self.stores.clone(),
@@ -98,7 +98,7 @@ impl Context {
         }
     }
 
-    /// What controllers write with.
+    /// The parts that controllers write and report with.
     pub fn writes(&self) -> Writes {
         Writes {
             client: self.client.clone(),
@@ -108,7 +108,7 @@ impl Context {
         }
     }
 
-    /// The only creator of NodeClaims.
+    /// The object through which all controllers create NodeClaims.
     pub fn claim_creator(&self) -> ClaimCreator {
         ClaimCreator {
             reads: self.reads(),
@@ -120,7 +120,7 @@ impl Context {
         }
     }
 
-    /// What matches nodes with the repair policies.
+    /// The object that matches nodes with repair policies.
     pub fn node_health(&self) -> NodeHealth {
         NodeHealth {
             reads: self.reads(),
@@ -130,7 +130,7 @@ impl Context {
         }
     }
 
-    /// What is read for the planner.
+    /// The object that reads the input of the planner.
     pub fn planner_reader(&self) -> PlannerReader {
         PlannerReader {
             reads: self.reads(),
@@ -143,7 +143,7 @@ impl Context {
         }
     }
 
-    /// What the provisioner is given.
+    /// The parts that the provisioner uses.
     pub fn provisioning_inputs(&self) -> provisioning::Inputs {
         provisioning::Inputs {
             reads: self.reads(),
@@ -155,7 +155,7 @@ impl Context {
         }
     }
 
-    /// What disruption is given.
+    /// The parts that disruption uses.
     pub fn disruption_inputs(&self) -> disruption::Inputs {
         disruption::Inputs {
             reads: self.reads(),
@@ -168,7 +168,7 @@ impl Context {
         }
     }
 
-    /// What writes nominations.
+    /// The object that writes nominations of pods.
     pub fn nominator(&self) -> Nominator {
         Nominator { reads: self.reads(), client: self.client.clone(), is_enabled: self.nominates_pods }
     }

@@ -1,8 +1,8 @@
 //! Leader election with a Lease, with client-go's rules and timings.
 //!
-//! Expiry is measured from when this process saw the lease change, not from the times in the lease, so clocks need
-//! not agree. What a replica does as leader is decided elsewhere.
-//! Upstream: client-go tools/leaderelection/leaderelection.go.
+//! A lease expires when this process has not seen it change for the lease duration. The times in the lease are not
+//! used, so clocks of different replicas need not agree. What a leader does is decided elsewhere. Upstream: client-go
+//! tools/leaderelection/leaderelection.go.
 
 mod decide;
 #[cfg(test)]
@@ -27,9 +27,9 @@ pub struct Settings {
     pub name: String,
     /// `<pod name>_<unique suffix>`.
     pub identity: String,
-    /// How long the lease must not have been renewed before another candidate may acquire it.
+    /// Another candidate may acquire the lease if the holder has not renewed it for this long.
     pub duration: Duration,
-    /// The holder stops if it could not renew the lease for this duration.
+    /// The holder gives up the lease if it could not renew it for this long.
     pub renew_deadline: Duration,
     pub retry: Duration,
 }
@@ -73,7 +73,7 @@ impl Election {
         }
     }
 
-    /// Sets the counter of failed renewals that are retried.
+    /// Counts failed renewals that are retried with this counter.
     pub fn counting(mut self, failed_renewals: IntCounter) -> Self {
         self.failed_renewals = Some(failed_renewals);
         self
@@ -114,8 +114,8 @@ impl Election {
         }
     }
 
-    /// Renews the lease while `work` ends, so that no other replica becomes leader meanwhile. `None` if the lease was
-    /// lost first.
+    /// Renews the lease until `work` has ended, so that no other replica becomes leader before that. Returns `None` if
+    /// the lease was lost earlier.
     pub async fn keep_during<T>(&mut self, work: impl Future<Output = T>) -> Option<T> {
         tokio::select! {
             done = work => Some(done),
@@ -136,7 +136,7 @@ impl Election {
         spec.renew_time = Some(now.clone());
         spec.acquire_time = Some(now);
         match self.api.replace(&self.settings.name, &PostParams::default(), &lease).await {
-            // Another candidate wrote the lease, so it is no longer ours.
+            // Another candidate has written the lease since it was read, so this process no longer holds it.
             Err(error) if is_conflict(&error) => Ok(()),
             outcome => outcome.map(drop),
         }
@@ -166,7 +166,7 @@ impl Election {
                 self.renewed = Instant::now();
                 Ok(true)
             }
-            // Another candidate wrote first; the next attempt sees it.
+            // Another candidate wrote the lease first; the next attempt reads what it wrote.
             Err(error) if is_conflict(&error) || is_already_exists(&error) => Ok(false),
             Err(error) => Err(error),
         }
@@ -209,7 +209,7 @@ impl Election {
         }
     }
 
-    /// The observed lease with this candidate as holder.
+    /// The lease to write: the lease as it was read, with this candidate as holder.
     fn with_holder(&self, is_taken: bool) -> Lease {
         let mut lease = self.observed.as_ref().map(|observed| observed.lease.clone()).unwrap_or_default();
         let now = self.clock.micro_time();
@@ -229,8 +229,8 @@ impl Election {
         i32::try_from(self.settings.duration.as_secs()).unwrap_or(i32::MAX)
     }
 
-    /// Between 1 and 2.2 times the retry period, different per candidate, so that candidates do not retry in
-    /// lockstep.
+    /// The wait before the next attempt: between 1 and 2.2 times the retry period. It differs between candidates, so
+    /// that they do not retry at the same times.
     fn pause(&mut self) -> Duration {
         self.attempts += 1;
         let seed =

@@ -18,7 +18,7 @@ use tokio::task::JoinHandle;
 
 /// Maximum number of concurrent connections; further clients wait.
 const CONNECTIONS_MAX: usize = 64;
-/// A connection without a complete request after this time is closed.
+/// How long a client may take to send a complete request header. After that the connection is closed.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The response of a path.
@@ -47,7 +47,7 @@ impl Page {
     }
 }
 
-/// Returns the page for a path and query string.
+/// The function that returns the page for a path and query string.
 pub type Pages = Arc<dyn Fn(&str, &str) -> Page + Send + Sync>;
 
 /// A listening port. It is closed when this value is dropped.
@@ -61,8 +61,8 @@ impl Port {
     pub async fn open(port: u16, pages: Pages) -> io::Result<Self> {
         let listener = match TcpListener::bind((Ipv6Addr::UNSPECIFIED, port)).await {
             Ok(listener) => listener,
-            // The first attempt fails if IPv6 is not available or if the port is in use; the second attempt shows
-            // which.
+            // Binding to IPv6 fails if IPv6 is not available or if the port is in use. If the port is in use, the
+            // second attempt fails too and returns that error.
             Err(_) => TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).await?,
         };
         let address = listener.local_addr()?;
@@ -87,7 +87,8 @@ async fn accept(listener: TcpListener, pages: Pages) {
         let stream = match listener.accept().await {
             Ok((stream, _)) => stream,
             Err(_) => {
-                // The process is probably out of file descriptors; retry after some connections were closed.
+                // Accepting usually fails because the process has no free file descriptors. It is retried after some
+                // connections may have been closed.
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 continue;
             }
@@ -97,21 +98,22 @@ async fn accept(listener: TcpListener, pages: Pages) {
             let service = service_fn(move |request: Request<Incoming>| {
                 let (pages, method, uri) = (pages.clone(), request.method().clone(), request.uri().clone());
                 async move {
-                    // The page of a large cluster takes a while to write, which must not block the controllers.
+                    // Writing the page of a large cluster takes long, so it runs on a blocking thread and does not
+                    // delay the controllers.
                     let written = tokio::task::spawn_blocking(move || respond(&pages, &method, &uri)).await;
                     Ok::<_, Infallible>(written.unwrap_or_else(|_| failed()))
                 }
             });
             let mut server = http1::Builder::new();
             server.timer(TokioTimer::new()).header_read_timeout(HEADER_TIMEOUT);
-            // A client that disconnects early is not an error.
+            // The error is ignored: it means that the client disconnected early.
             let _ = server.serve_connection(TokioIo::new(stream), service).await;
             drop(permit);
         });
     }
 }
 
-/// The response with status 500 if the page could not be written.
+/// The response with status 500, for a page that could not be written because of a panic.
 fn failed() -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::default());
     *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;

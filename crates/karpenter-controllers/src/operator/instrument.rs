@@ -35,7 +35,8 @@ impl<R: Reconcile> Reconcile for Instrumented<R> {
         let result = match &outcome {
             Ok(Requeue::No) => &self.metrics.success,
             Ok(Requeue::After(_)) => &self.metrics.requeue_after,
-            // Another process changed the object; the next pass sees the change.
+            // A conflict is not counted as an error: another process changed the object, and the next pass reads the
+            // change.
             Err(error) if is_conflict(error) => &self.metrics.requeue,
             Err(_) => {
                 self.metrics.errors.inc();

@@ -7,7 +7,7 @@ use crate::legacy::adoption::Adoption;
 use crate::legacy::emptiness::EmptinessTimestamps;
 use crate::legacy::{LegacyApi, LegacyKinds};
 
-/// Nodes that are reconciled concurrently.
+/// The maximum number of nodes that a controller of the v1alpha5 API reconciles concurrently.
 const CONCURRENT_NODES_MAX: usize = 10;
 
 /// Starts the controllers of the v1alpha5 API after the operator has started; waits until their CRDs are installed.
@@ -16,7 +16,8 @@ pub async fn serve(operator: &mut Operator, options: Options) {
     serve_kinds(operator, kinds, options).await;
 }
 
-/// Like [`serve`], with watches that run already, so that the readiness of a replica that is not leader names missing CRDs.
+/// Like [`serve`], with watches that are already running. A replica starts them before it is leader, so that its
+/// readiness check names missing CRDs.
 pub async fn serve_kinds(operator: &mut Operator, kinds: LegacyKinds, options: Options) {
     let context = operator.context().clone();
     let derived = LegacyApi::start(context.reads(), context.writes(), kinds, options).await;

@@ -24,8 +24,8 @@ pub(super) fn reporter(metrics: Metrics, stores: Stores, clock: Clock) -> Arc<Li
     })
 }
 
-/// Messages and keys are upstream's. The name of the NodeClaim is a field of the pass, except for controllers of the
-/// whole cluster.
+/// Logs a transition with upstream's message and keys. The log line contains the name of the NodeClaim as a field of
+/// the pass. For controllers whose pass covers the whole cluster, the name is added here.
 fn log(claim: &NodeClaim, outcome: &LifecycleOutcome, nodes: &Store<Node>) {
     let provider_id = provider_id(claim);
     let node = claim.status.as_ref().and_then(|status| status.node_name.as_deref());
@@ -63,7 +63,7 @@ fn log(claim: &NodeClaim, outcome: &LifecycleOutcome, nodes: &Store<Node>) {
         ) => {
             tracing::info!(provider_id, reason = reason.as_str(), "terminating due to timeout");
         }
-        // The launch controller has already logged the failed launch.
+        // The lifecycle controller has already logged why the launch failed.
         LifecycleOutcome::Deleted(DeletionCause::InsufficientCapacity | DeletionCause::NodeClassNotReady) => {
         }
         LifecycleOutcome::InstanceTerminated => tracing::debug!(provider_id, node, "terminated instance"),
@@ -81,8 +81,7 @@ fn count(metrics: &Metrics, stores: &Stores, claim: &NodeClaim, outcome: &Lifecy
             let capacity_type = label(claim, labels::CAPACITY_TYPE).unwrap_or_default();
             let series = [reason.as_str(), pool, capacity_type, "", termination_mode(claim)];
             metrics.nodeclaims_disrupted.with_label_values(&series).inc();
-            // Only expired and garbage collected NodeClaims can have had pods; those that were deleted for another
-            // cause never had any.
+            // Only NodeClaims that are deleted for these two causes can have had pods, so only their pods are counted.
             if let DeletionCause::Expired | DeletionCause::GarbageCollected = reason {
                 let node = claim.status.as_ref().and_then(|status| status.node_name.as_deref());
                 let pods = node.map_or(0, |node| stores.reschedulable_pods_on(node));

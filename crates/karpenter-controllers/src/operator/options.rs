@@ -1,9 +1,9 @@
 //! The options of the operator: upstream's flags and environment variables, with upstream's names and defaults.
 //!
-//! A flag overrides its environment variable. An empty variable counts as not set, as charts leave variables empty. A
-//! variable whose value is not a valid boolean, number or duration is ignored ([`without_unreadable`]), as in
-//! upstream. Options that only concern a Go process are accepted and have no effect; their help says so.
-//! Upstream: pkg/operator/options/options.go.
+//! A flag overrides its environment variable. An empty variable counts as not set, because charts leave variables
+//! empty. As in upstream, a variable is ignored if its value is not a valid boolean, number or duration
+//! ([`without_unreadable`]). Options that make sense only for a Go process are accepted and have no effect; their help
+//! says so. Upstream: pkg/operator/options/options.go.
 
 mod environment;
 mod gates;
@@ -220,7 +220,7 @@ pub struct Options {
 }
 
 pub const LEASE_NAME: &str = "karpenter-leader-election";
-/// The namespace of the lease outside of a pod and without options.
+/// The namespace of the lease if no option sets it and the process does not run in a pod.
 pub const NAMESPACE_DEFAULT: &str = "kube-system";
 
 fn text_or_lease_name(value: &str) -> Result<String, String> {
@@ -336,8 +336,8 @@ impl Options {
             .to_owned()
     }
 
-    /// The number of concurrent reconciles of a controller: `least` with one CPU, growing linearly to `most` with
-    /// sixty.
+    /// The maximum number of concurrent reconciles of a controller: `least` with a CPU request of one core, growing
+    /// linearly to `most` with sixty cores.
     pub fn workers(&self, least: usize, most: usize) -> usize {
         let millis = if self.cpu_requests <= 0 { 1000 } else { self.cpu_requests };
         let share = ((millis - 1000) as f64 / 59_000.0).clamp(0.0, 1.0);

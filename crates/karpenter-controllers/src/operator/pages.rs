@@ -9,7 +9,8 @@ use super::http::{Page, Pages};
 const METRICS_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 impl Operator {
-    /// `/metrics`, and with the decision journal enabled `/debug/decisions` and `/debug/standings`.
+    /// The pages of the metrics port: `/metrics`, and if the decision journal is enabled, `/debug/decisions` and
+    /// `/debug/standings`.
     pub fn metrics_pages(&self) -> Pages {
         let context = self.context.clone();
         let queues = self.queues.clone();
@@ -40,8 +41,8 @@ impl Operator {
         })
     }
 
-    /// `/healthz`: the process responds. `/readyz`: all stores are synced, which requires that the CRDs are
-    /// installed.
+    /// The pages of the health port. `/healthz` shows that the process responds. `/readyz` shows that all stores are
+    /// synced, which requires that the CRDs are installed.
     pub fn health_pages(&self) -> Pages {
         let stores = self.context.stores.clone();
         Arc::new(move |path, _| match path {

@@ -1,6 +1,7 @@
 //! Client-side rate limit of requests to the API server: client-go's token bucket, as a layer of the client.
 //!
-//! Requests for leases are exempt, as in upstream: a leader that waits for its own requests would lose its lease.
+//! Requests for leases are exempt, as in upstream: if the renewal of the lease had to wait behind other requests of
+//! this process, the leader would lose the lease.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -14,31 +15,31 @@ use tower::{Layer, Service};
 
 use crate::metrics::client::OnWait;
 
-/// The rate that client-go uses for 0.
+/// The requests per second that client-go uses if the configured rate is 0.
 const QPS_DEFAULT: f64 = 5.0;
-/// The burst that client-go uses for 0.
+/// The burst that client-go uses if the configured burst is 0.
 const BURST_DEFAULT: f64 = 10.0;
 const LEASES: &str = "/apis/coordination.k8s.io/";
 
-/// Allows `burst` requests at once, and `qps` per second after that.
+/// A token bucket that allows `burst` requests at once, and then `qps` requests per second.
 #[derive(Debug, Clone, PartialEq)]
 struct TokenBucket {
     qps: f64,
     burst: f64,
-    /// The available tokens; negative while requests wait.
+    /// The number of available tokens. It is negative while requests wait.
     tokens: f64,
     as_of: Instant,
 }
 
 impl TokenBucket {
-    /// A full bucket; `None` if there is no limit.
+    /// Creates a full bucket; `None` if the rate is not limited.
     fn new(qps: f64, burst: i64, now: Instant) -> Option<Self> {
         let qps = if qps == 0.0 { QPS_DEFAULT } else { qps };
         let burst = if burst == 0 { BURST_DEFAULT } else { burst.max(1) as f64 };
         (qps > 0.0).then_some(Self { qps, burst, tokens: burst, as_of: now })
     }
 
-    /// Takes a token and returns the wait until it is available.
+    /// Takes a token and returns how long the request must wait for it.
     fn take(&mut self, now: Instant) -> Duration {
         let passed = now.saturating_duration_since(self.as_of);
         self.tokens = (self.tokens + passed.as_secs_f64() * self.qps).min(self.burst) - 1.0;
@@ -55,7 +56,8 @@ pub struct ThrottleLayer {
 }
 
 impl ThrottleLayer {
-    /// As in client-go, a rate of 0 means 5, a burst of 0 means 10, and a negative rate means no limit.
+    /// Creates the layer. As in client-go, a rate of 0 means 5, a burst of 0 means 10, and a negative rate means no
+    /// limit.
     pub fn new(qps: f64, burst: i64, on_wait: OnWait) -> Self {
         let bucket = TokenBucket::new(qps, burst, Instant::now());
         Self { bucket: bucket.map(|bucket| Arc::new(Mutex::new(bucket))), on_wait }
@@ -97,8 +99,8 @@ where
             }
             _ => Duration::ZERO,
         };
-        // The request is passed on now and sent when the future is first polled, because the inner service cannot be
-        // cloned.
+        // The inner service cannot be cloned, so the future for the request is created now. The request is sent when
+        // that future is first polled, which is after the wait.
         let sending = self.inner.call(request);
         if wait.is_zero() {
             return Box::pin(sending);
@@ -117,7 +119,7 @@ mod tests {
     use std::convert::Infallible;
     use tower::{ServiceExt, service_fn};
 
-    /// The seconds after which each of these simultaneous requests is sent.
+    /// Starts this number of requests at the same time, and returns after how many seconds each is sent.
     async fn sent_after(layer: &ThrottleLayer, path: &str, requests: usize) -> Vec<f64> {
         let started = Instant::now();
         let service =

@@ -18,7 +18,7 @@ use crate::inputs::Reads;
 use crate::nominations::expects_pods;
 use crate::pods;
 
-/// The objects that a pass is assembled from.
+/// The input of one pass of the evaluation loop.
 pub(crate) struct DisruptionFacts {
     pub(crate) live: ClusterInput,
     pub(crate) input: DisruptionInput,
@@ -34,7 +34,7 @@ pub(crate) struct DisruptionFacts {
     pub(crate) pods_with_unreadable_cost: Vec<Arc<Pod>>,
 }
 
-/// Whether the stores are synced.
+/// Whether the main stores that an evaluation reads are synced.
 pub(crate) fn is_synced(reads: &Reads) -> bool {
     let stores = &reads.stores;
     stores.pods.is_synced()
@@ -45,17 +45,17 @@ pub(crate) fn is_synced(reads: &Reads) -> bool {
         && stores.daemon_sets.is_synced()
 }
 
-/// Times at which the result of an evaluation may change and that are not part of the cluster.
+/// Times at which the result of an evaluation may change although the cluster does not.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct AnswerDeadlines {
     /// When the first temporary do-not-disrupt annotation ends.
     pub(crate) protected_until: Option<Timestamp>,
-    /// When moves drop out of the last hour, by NodePool.
+    /// When the number of pods that were moved within the last hour next falls, by NodePool.
     pub(crate) move_limit_reopens_at: BTreeMap<String, Timestamp>,
 }
 
-/// Reads everything. `None` while the stores are not synced, or while a claim of provisioning has no instance yet:
-/// until the instances of pending launches are known, needed nodes may seem unnecessary.
+/// Reads the input of an evaluation. Returns `None` while the stores are not synced, and while a claim that is not in
+/// `own_launches` has no instance yet: until then, nodes that are needed may seem unnecessary.
 pub(crate) async fn observe(
     reader: &PlannerReader,
     proposed_commands: Vec<ProposedCommand>,
@@ -152,8 +152,8 @@ fn pools_in_launch_backoff(reader: &PlannerReader, now: Timestamp) -> BTreeSet<S
     names.filter(|name| launch_backoff.held_until(name, now).is_some()).map(str::to_owned).collect()
 }
 
-/// The NodePools that launch for pods, and all others of this provider. A NodePool whose instance types cannot be read is in
-/// neither, so its nodes are not disrupted.
+/// Two lists: the NodePools that may launch nodes, and the other NodePools of this provider. A NodePool whose instance
+/// types cannot be read is in neither list, so its nodes are not disrupted.
 async fn pools(reader: &PlannerReader, held: &BTreeSet<String>) -> (Vec<PoolInput>, Vec<PoolInput>) {
     let (mut launching, mut others) = (Vec::new(), Vec::new());
     for pool in reader.reads.stores.node_pools.list() {
@@ -170,7 +170,7 @@ async fn pools(reader: &PlannerReader, held: &BTreeSet<String>) -> (Vec<PoolInpu
                 continue;
             }
         };
-        // Replacements from a NodePool in launch back-off would fail.
+        // A NodePool in launch back-off is not in the first list, because launches of replacements would fail.
         let is_launching = is_launching_pool(&pool) && !held.contains(name_of(&*pool));
         let list = if is_launching { &mut launching } else { &mut others };
         list.push(PoolInput { pool, instance_types });

@@ -1,5 +1,7 @@
-//! Hosts of reservations: which exist and are not terminating, since when they are open, and whether they have
-//! capacity.
+//! The hosts on which pods can have reservations: whether a host exists and is not terminating, since when its node is
+//! initialized, and whether it has capacity.
+//!
+//! A node is called open here when it is initialized, so that pods can be bound to it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -22,10 +24,11 @@ use crate::stores::{BY_NODE, BY_PROVIDER_ID};
 
 /// The NodeClaims of this provider, and nodes without a NodeClaim.
 pub(super) struct Hosts {
-    /// NodeClaims that are not terminating, with the time since which their node is open, if it is.
+    /// NodeClaims that are not terminating, and when the node of each was first seen initialized; `None` if it is not
+    /// initialized yet.
     open_since: BTreeMap<String, Option<Timestamp>>,
-    /// Nodes without a NodeClaim that are not terminating. Only commands reserve capacity on them; a reservation on a
-    /// NodeClaim ends with the NodeClaim.
+    /// Nodes without a NodeClaim that are not terminating. Only commands reserve capacity on them. A reservation on a
+    /// NodeClaim does not continue on its Node when the NodeClaim is deleted.
     nodes_without_claim: BTreeSet<String>,
     pub(super) host_of_node: BTreeMap<String, String>,
     /// The nodes of all hosts that are not terminating, by host.
@@ -90,8 +93,9 @@ impl Hosts {
         claims
     }
 
-    /// The node that the kube-scheduler nominated for a pending pod, for example after preemption. A nomination is
-    /// ignored if its node is gone or if it had no effect for a while: it may be left over from an earlier process.
+    /// The node that the kube-scheduler nominated for a pending pod, for example because it preempts pods there. The
+    /// nomination is ignored if the node no longer exists, if the pod can never run there, or if the nomination has had
+    /// no effect for a while: it may be left over from an earlier process.
     pub(super) fn scheduler_nomination_of<'p>(
         &self,
         reader: &PlannerReader,
@@ -111,13 +115,13 @@ impl Hosts {
         (is_there && is_fresh && !can_never_run_on(stores, Some(node), pod)).then_some(node)
     }
 
-    /// Whether the host exists and is not terminating.
+    /// Whether a reservation can be on this host: the host exists and is not terminating.
     pub(super) fn is_there(&self, host: &str, is_move: bool) -> bool {
         self.open_since.contains_key(host) || (is_move && self.nodes_without_claim.contains(host))
     }
 
-    /// Whether the pod fits the host beside bound pods and reservations. A closed node has capacity for all pods that
-    /// were planned for it.
+    /// Whether the pod fits on the host next to bound pods and other reservations. A node that is not initialized yet
+    /// always has capacity, because only pods that are planned for it can use it.
     pub(super) fn fits(&self, reader: &PlannerReader, host: &str, pod: &Pod) -> bool {
         let is_closed = self.open_since.get(host).is_some_and(Option::is_none);
         let Some(node) = self.nodes.get(host).filter(|_| !is_closed) else { return true };
@@ -137,12 +141,13 @@ impl Hosts {
         available.try_reserve(pod)
     }
 
-    /// Whether a reservation is still valid: the host exists, and its node is not open or the pod is not overdue.
+    /// Whether a reservation is still valid: its host exists, and the time in which the pod should have been bound is
+    /// not over. That time starts when the node is initialized.
     pub(super) fn is_usable(&self, host: &str, since: Timestamp, is_move: bool) -> bool {
         self.is_there(host, is_move) && !self.is_overdue_on(host, since, self.nomination_ttl)
     }
 
-    /// Whether the pod could have been bound to the host for longer than the limit.
+    /// Whether the pod could have been bound to the host for at least `limit`.
     pub(super) fn is_overdue_on(&self, host: &str, since: Timestamp, limit: Duration) -> bool {
         match self.open_since.get(host) {
             Some(None) => false,

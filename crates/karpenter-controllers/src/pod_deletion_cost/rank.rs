@@ -1,4 +1,5 @@
-//! Ranks nodes for the pod deletion cost, and limits the writes of one pass. Pure functions.
+//! Ranks nodes for the annotation with the pod deletion cost, and limits how many nodes one pass writes. Pure
+//! functions.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -11,7 +12,7 @@ use karpenter_disruption::cluster::{Cluster, Reason, StateNode};
 /// The maximum number of nodes whose pods are written in one pass, in addition to terminating nodes.
 pub const NODES_MAX: usize = 50;
 
-/// The annotation of a pod.
+/// The value of the annotation with the deletion cost of a pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Cost {
     Absent,
@@ -20,25 +21,26 @@ pub enum Cost {
     Is(i32),
 }
 
-/// A node with the properties that the cluster does not have.
+/// A node to rank, with properties that are not in [`Cluster`].
 #[derive(Debug, Clone, Default)]
 pub struct Node {
     /// Index into `Cluster::state_nodes`.
     pub state_node: usize,
     /// Whether the node is deleted, marked for deletion, or tainted as disrupted.
     pub is_terminating: bool,
-    /// Whether the node has a pod that no controller would create again elsewhere.
+    /// Whether the node has a pod that keeps it out of the ranking, because no ReplicaSet, Job or DaemonSet controls
+    /// the pod.
     pub is_pinned: bool,
-    /// The current deletion costs of the node's pods that belong to ReplicaSets.
+    /// The current deletion costs of those pods on the node that belong to ReplicaSets.
     pub costs: Vec<Cost>,
 }
 
-/// The ranking: indexes of nodes by group.
+/// The result of ranking: three groups of nodes, as indexes into the list of nodes.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Ranking {
     /// Terminating nodes: their pods get the lowest cost.
     pub going: Vec<usize>,
-    /// Nodes in the order in which disruption would select them.
+    /// Nodes in the estimated order in which disruption will select them.
     pub ranked: Vec<usize>,
     /// All other nodes: the annotation is removed from their pods.
     pub rest: Vec<usize>,
@@ -51,7 +53,7 @@ enum Group {
     Rest,
 }
 
-/// Ranks nodes by saving per disruption, as far as budgets allow.
+/// Ranks nodes by saving per disruption. Only as many nodes are ranked as the budgets allow to disrupt.
 pub fn rank(cluster: &Cluster, nodes: &[Node]) -> Ranking {
     let mut order: Vec<(f64, &str, usize)> = nodes
         .iter()
@@ -90,8 +92,8 @@ fn group(cluster: &Cluster, node: &Node) -> Group {
     let Some(state_node) = cluster.state_nodes.get(node.state_node) else { return Group::Rest };
     let is_free = match candidate(cluster, node.state_node, DisruptionClass::Graceful, Reason::Underutilized)
     {
-        // A candidate of a proposed command is ranked like other candidates, because the ranking estimates which nodes
-        // commands select.
+        // A candidate of a proposed command is ranked, too, because the ranking estimates which nodes commands will
+        // select.
         Ok(_) | Err(Blocked::InCommand) => true,
         Err(_) => false,
     };
@@ -126,7 +128,7 @@ fn savings_ratio(state_node: &StateNode) -> f64 {
     state_node.price_per_hour / cost
 }
 
-/// Nodes with pods to write and their cost. Nodes whose pods have the cost already are skipped.
+/// The nodes whose pods need another deletion cost, with that cost.
 pub fn planned_writes(ranking: &Ranking, nodes: &[Node]) -> Vec<(usize, Cost)> {
     let changes = |index: &usize, cost: Cost| {
         nodes.get(*index).is_some_and(|node| node.costs.iter().any(|present| *present != cost))

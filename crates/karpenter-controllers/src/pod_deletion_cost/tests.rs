@@ -5,7 +5,7 @@ use serde_json::json;
 use super::rank::{NODES_MAX, Ranking};
 use super::*;
 
-/// Nodes of one NodePool with these prices, one plain pod each; budgets allow ten disruptions.
+/// A cluster of one NodePool whose nodes have these prices and run one pod each. The budgets allow ten disruptions.
 fn cluster(prices: &[f64]) -> Cluster {
     let mut cluster = Cluster::default();
     for (at, price) in prices.iter().enumerate() {
@@ -69,7 +69,8 @@ fn drifted_nodes_rank_first_then_by_saving_per_disruption() {
     nodes[5].is_terminating = true;
     let expected = Ranking { going: vec![5], ranked: vec![0, 1, 2, 3], rest: vec![4] };
     assert_eq!(rank(&cluster, &nodes), expected);
-    // Node 1 has three times as many pods, which lowers its ratio; nodes with equal ratios are sorted by name.
+    // Node 1 gets three times as many pods, so its saving per disruption is lower. Nodes with the same saving per
+    // disruption are sorted by name.
     let pods = cluster.state_nodes[1].pods.clone();
     cluster.state_nodes[1].pods.extend([pods.clone(), pods].concat());
     assert_eq!(rank(&cluster, &nodes).ranked, [0, 2, 3, 1]);
@@ -135,7 +136,7 @@ fn writes_are_limited_to_fifty_nodes_plus_terminating_ones() {
     let writes = planned_writes(&ranking, &nodes);
     assert_eq!(writes.len(), 60 + NODES_MAX);
     assert_eq!(writes.last(), Some(&(60 + NODES_MAX - 1, Cost::Is(-70 + 49))));
-    // Nodes without writes do not count against the limit.
+    // Nodes that need no writes do not count towards the limit of nodes per pass.
     for (node, cost) in nodes[60..110].iter_mut().zip(-70..) {
         node.costs = vec![Cost::Is(cost)];
     }

@@ -1,4 +1,5 @@
-//! Writes the annotation of pods, one pod at a time; retried unless the pod is deleted or was changed concurrently.
+//! Writes the deletion cost of pods, one pod at a time. A failed write is retried, unless the pod is deleted or was
+//! changed by another client.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -19,7 +20,7 @@ use crate::metrics::Metrics;
 use crate::pods::key_of_pod;
 use crate::stores::Stores;
 
-/// The costs to write. Clones share their state.
+/// The queue of deletion costs to write. Clones share their state.
 #[derive(Debug, Clone, Default)]
 pub struct CostQueue {
     wanted: Arc<Mutex<BTreeMap<ObjectKey, Wanted>>>,
@@ -33,7 +34,7 @@ struct Wanted {
 }
 
 impl CostQueue {
-    /// Sets the cost of a pod; a later call replaces an earlier one.
+    /// Adds a deletion cost to write. It replaces a cost of the same pod that is still in the queue.
     pub fn add(&self, pod: &Pod, cost: Cost) {
         let key = key_of_pod(pod);
         self.wanted().insert(key.clone(), Wanted { uid: pod.uid.to_string(), cost });
@@ -57,7 +58,7 @@ pub struct CostWriter {
 
 impl CostWriter {
     pub fn watch(&self, queue: &Queue) {
-        // A second queue would mean two writers; the first one remains.
+        // Setting the queue fails only for a second writer; the first one remains.
         let _ = self.queue.queue.set(queue.clone());
         for key in self.queue.wanted().keys() {
             queue.add(key.clone());

@@ -30,23 +30,23 @@ const CONCURRENT_WRITES_MAX: usize = 16;
 const FAILED_REPEAT_AFTER: Duration = Duration::from_secs(300);
 /// How long the event `NoCompatibleInstanceTypes` is not repeated for a NodePool.
 const NO_TYPES_REPEAT_AFTER: Duration = Duration::from_secs(60);
-/// Rate and burst of the event `Nominated`, as upstream limits it.
+/// The rate of the event `Nominated`, and below its burst; both limits are upstream's.
 const NOMINATED_PER_SECOND: f64 = 5.0;
 const NOMINATED_BURST: f64 = 10.0;
-/// The maximum number of reasons that the decision journal keeps of one pass.
+/// The maximum number of reasons in the journal entry of one pass.
 const RECORDED_REASONS_MAX: usize = 20;
 
-/// State between passes that limits what is published.
+/// State of earlier passes that limits events and journal entries.
 #[derive(Debug, Default)]
 pub(super) struct ReportState {
-    /// Token bucket of the event `Nominated`: tokens, and when they were counted.
+    /// The token bucket of the event `Nominated`: the number of tokens, and when it was computed.
     nominated: Option<(f64, Timestamp)>,
-    /// The decision and the reasons that the decision journal got last.
+    /// The decision and the reasons in the last journal entry.
     last_record: (String, Vec<String>),
 }
 
 impl ReportState {
-    /// Whether the rate limit allows one more event `Nominated`; takes a token if so.
+    /// Takes a token for one event `Nominated`. Returns `false` if the rate limit allows no further event now.
     fn may_publish_nomination(&mut self, now: Timestamp) -> bool {
         let (tokens, at) = self.nominated.unwrap_or((NOMINATED_BURST, now));
         let refilled = since(now, at).as_secs_f64().mul_add(NOMINATED_PER_SECOND, tokens);
@@ -57,8 +57,8 @@ impl ReportState {
     }
 }
 
-/// Executes a decision. The second value is the published events if the pass had no effect: such a pass is not planned
-/// again until its input changes.
+/// Executes a decision. The second value is `Some` if the pass launched nothing and planned no pods onto nodes: it
+/// contains the published events, and the pass is not planned again until its input changes.
 pub(super) async fn act(
     provisioner: &Provisioner,
     decided: Decided,
@@ -69,12 +69,12 @@ pub(super) async fn act(
     let summary = Summary::of(&decided);
     let buffered = buffers::Outcome::of(&decided);
     let Decided { launches, mut placements, mut failures, pools_without_types, faults, .. } = decided;
-    // Virtual pods are not needed any more from here on: they get no reservations and no events.
+    // From here on, virtual pods are left out, because they get no reservations and no events.
     for placement in &mut placements {
         placement.pods.retain(|pod| !is_virtual(pod));
     }
     placements.retain(|placement| !placement.pods.is_empty());
-    // If the planner failed for the whole batch, the batch is retried.
+    // If the planner failed for the whole batch, there is no result, and the batch is retried.
     let is_answered = faults.found.is_empty() || !failures.is_empty();
     let is_idle = launches.is_empty() && placements.is_empty() && is_answered;
     for placement in &placements {
@@ -106,8 +106,8 @@ pub(super) async fn publish(recorder: &Recorder, events: Vec<ObjectEvent>) {
     stream::iter(events).for_each_concurrent(CONCURRENT_WRITES_MAX, |event| recorder.publish(event)).await;
 }
 
-/// Nominates an existing or in-flight node that pods were planned onto. Pods on a node that is not initialized also get a
-/// reservation.
+/// Protects a node from disruption for a while, because pods were planned onto it. If the node is not initialized yet,
+/// these pods also get a reservation on it.
 fn reserve_on_host(provisioner: &Provisioner, placement: &Placement, now: Timestamp) {
     let ttl = SignedDuration::try_from(provisioner.settings.nomination_ttl()).unwrap_or_default();
     let expires = now.checked_add(ttl).unwrap_or(Timestamp::MAX);
@@ -125,19 +125,20 @@ fn reserve_on_host(provisioner: &Provisioner, placement: &Placement, now: Timest
     }
 }
 
-/// A claim that was created, and the pods that it is for.
+/// A NodeClaim that was created, and the pods that were planned for it.
 struct Created {
     claim: String,
     pods: Vec<Arc<Pod>>,
 }
 
-/// What follows from claims that were not created: when to retry, and the first error.
+/// When to run the next pass because claims were not created, and the first error of their creation.
 struct LaunchOutcome {
     requeue: Requeue,
     error: Option<kube::Error>,
 }
 
-/// Creates the claims. A failure does not affect other claims; the pods of a failed claim are planned in the next pass.
+/// Creates the NodeClaims. If one creation fails, the others continue, and the pods planned for the failed claim are
+/// planned again in the next pass.
 async fn launch(
     provisioner: &Provisioner,
     launches: Vec<Launch>,
@@ -201,7 +202,7 @@ async fn launch(
     Ok((created, outcome))
 }
 
-/// The pods of a claim that was not created.
+/// The failure for the pods of a claim that was not created.
 fn launch_failure(pods: Vec<Arc<Pod>>, why: String, is_reported: bool) -> Failure {
     Failure { pods, why, fix: None, is_reported, kind: FailureKind::Unschedulable }
 }
@@ -287,7 +288,7 @@ fn no_types_event(pool: &NodePool, lacks_values: bool) -> ObjectEvent {
     ObjectEvent::warning(pool, "NoCompatibleInstanceTypes", message).repeat_after(NO_TYPES_REPEAT_AFTER)
 }
 
-/// What the decision journal records about a pass.
+/// The content of the journal entry about a pass.
 struct Summary {
     launched: BTreeMap<String, usize>,
     launches: usize,
@@ -319,7 +320,8 @@ impl Summary {
         }
     }
 
-    /// Records the pass, unless it launched nothing and has the same result and reasons as the last one.
+    /// Adds the pass to the decision journal. A pass that launched nothing is left out if its result and reasons are
+    /// those of the last entry.
     fn record(
         self,
         provisioner: &Provisioner,

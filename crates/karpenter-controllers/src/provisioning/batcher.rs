@@ -1,4 +1,4 @@
-//! Decides when a batch of triggers is complete. Pure functions: the caller passes the time.
+//! Decides when a batch of triggers is complete. Pure functions: the caller passes the current time.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -26,8 +26,8 @@ impl Batcher {
         Self { idle, max, window: None }
     }
 
-    /// Adds a trigger. Returns `false` if the open window already contains it; a repeated trigger does not extend the
-    /// window.
+    /// Adds a trigger. Returns `false` if the open window contains this trigger already; a repeated trigger does not
+    /// keep the window open for longer.
     pub fn trigger(&mut self, element: &str, now: Timestamp) -> bool {
         let window =
             self.window.get_or_insert_with(|| Window { opened: now, newest: now, seen: BTreeSet::new() });
@@ -64,7 +64,7 @@ mod tests {
 
     type Triggers<'a> = &'a [(i64, &'a str)];
 
-    /// The second at which a window with these triggers closes; a trigger is a second and an element.
+    /// The second at which the window closes. Each trigger consists of a second and an element.
     fn closes(triggers: Triggers<'_>) -> Option<i64> {
         let mut batcher = Batcher::new(Duration::from_secs(1), Duration::from_secs(10));
         for (second, element) in triggers {

@@ -1,8 +1,8 @@
-//! CapacityBuffers after a provisioning pass: writes the result of planning their virtual pods to their status.
+//! Writes the result of planning virtual pods to the status of their CapacityBuffers.
 //!
 //! Virtual pods are planned like other pods, but get no events, reservations or nominations. The nodes that they were
-//! planned onto are recorded, because such a node is not empty.
-//! Upstream: pkg/controllers/provisioning/buffers.go.
+//! planned onto are recorded, so that disruption does not treat these nodes as empty. Upstream:
+//! pkg/controllers/provisioning/buffers.go.
 
 #[cfg(test)]
 mod tests;
@@ -22,7 +22,8 @@ use crate::buffers::{set_condition, write_status};
 use crate::pods;
 use crate::stores::listed;
 
-/// How many virtual pods of a buffer were planned onto existing nodes and new nodes, and how many were unschedulable.
+/// The result of planning the virtual pods of one buffer: how many were planned onto existing nodes, how many onto new
+/// nodes, and how many were unschedulable.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Tally {
     existing: u32,
@@ -30,7 +31,7 @@ pub(super) struct Tally {
     failed: u32,
 }
 
-/// The result of a pass for all virtual pods.
+/// The result of planning the virtual pods of all buffers in one pass.
 #[derive(Debug, Default)]
 pub(super) struct Outcome {
     /// The counts by namespace and name of the buffer.
@@ -77,7 +78,7 @@ pub(super) async fn record(provisioner: &Provisioner, outcome: Outcome, now: Tim
         let status = decide_status(&buffer, outcome.tallies.get(&key).copied(), now);
         match write_status(&provisioner.writes.client, &provisioner.reads.stores, &buffer, &status).await {
             Ok(()) => {}
-            // After a conflict, the next pass writes the status.
+            // The buffer has changed since it was read, so the next pass writes its status.
             Err(error) if is_conflict(&error) => {}
             Err(error) => {
                 tracing::error!(capacitybuffer = name_of(&*buffer), %error, "failed to update status of capacitybuffer");
@@ -86,7 +87,7 @@ pub(super) async fn record(provisioner: &Provisioner, outcome: Outcome, now: Tim
     }
 }
 
-/// The status of a buffer after a pass; unchanged if none of its pods were planned.
+/// The status of a buffer after a pass. It is unchanged if the pass planned no virtual pods of this buffer.
 fn decide_status(buffer: &CapacityBuffer, tally: Option<Tally>, now: Timestamp) -> CapacityBufferStatus {
     let mut status = buffer.status.clone().unwrap_or_default();
     let is_ready = status

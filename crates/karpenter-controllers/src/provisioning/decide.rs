@@ -1,9 +1,9 @@
-//! Decides a provisioning pass: NodeClaims to create, pods for existing nodes, and unschedulable pods with the
-//! reason.
+//! Decides a provisioning pass: which NodeClaims to create, which pods to place on existing nodes, and which pods are
+//! unschedulable for which reason.
 //!
 //! The functions are pure, except that they catch panics. The validator checks every plan before it is executed. After
-//! a planner fault the affected pods or nodes are left out and the rest is planned again ([`plan_validated`]); the same
-//! applies to a panic during assembly.
+//! a planner fault, the affected pods or nodes are left out and the rest is planned again ([`plan_validated`]). After a
+//! panic while the problem is assembled, the affected pods are left out, too.
 
 #[cfg(test)]
 mod tests;
@@ -55,16 +55,17 @@ pub(super) struct Placement {
 pub(super) struct Failure {
     pub(super) pods: Vec<Arc<Pod>>,
     pub(super) why: String,
-    /// The change that removes the closest reason, for events.
+    /// For the event: the change by which the pods would become schedulable most easily.
     pub(super) fix: Option<String>,
-    /// Whether to publish events and log lines: false for pods that opted out or that wait for a capacity reservation.
+    /// Whether to publish events and log lines. `false` for pods that opted out or that wait for a capacity
+    /// reservation.
     pub(super) is_reported: bool,
     pub(super) kind: FailureKind,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FailureKind {
-    /// The pod itself is invalid or opted out; it was not planned.
+    /// The pod was not planned, because it is invalid, has opted out, or makes the planner panic.
     Ignored,
     /// The pod waits for free capacity in a capacity reservation.
     Reserved,
@@ -76,7 +77,8 @@ pub(super) struct Decided {
     pub(super) launches: Vec<Launch>,
     pub(super) placements: Vec<Placement>,
     pub(super) failures: Vec<Failure>,
-    /// NodePools whose own requirements exclude all available instance types; `true` if the cause is `minValues`.
+    /// NodePools that cannot launch a node for any pod, because their own requirements exclude all available instance
+    /// types. The value is `true` if only `minValues` is the cause.
     pub(super) pools_without_types: Vec<(Arc<NodePool>, bool)>,
     /// Planner faults.
     pub(super) faults: Faults,
@@ -86,12 +88,12 @@ pub(super) struct Decided {
     pub(super) zones: PodsByZone,
 }
 
-/// Attempts to find the pods that make the assembly of the problem panic.
+/// The maximum number of attempts to find the pending pods for which `assemble_cluster` panics.
 const ASSEMBLY_ATTEMPTS_MAX: usize = 32;
-/// Size limit of the recorded input of a planner fault.
+/// The maximum size of the planner input that is recorded after a planner fault.
 const INPUT_BYTES_MAX: usize = 256 << 10;
 
-/// Decides the pass. Pods with a suspect spec are left out.
+/// Decides the pass. Pods whose spec is in `suspects` are left out.
 pub(super) fn decide(
     input: &ClusterInput,
     options: Options,
@@ -165,7 +167,7 @@ fn decide_assembled(
 fn pods_by_zone(assembled: &AssembledProblem) -> PodsByZone {
     let mut zones = PodsByZone::new();
     for (group, pods) in assembled.problem.pods.iter().zip(&assembled.pods) {
-        // Pods of terminating nodes are planned too, but they are not pending.
+        // Pods on terminating nodes are planned too, but they are bound and therefore not pending.
         let pending = pods.iter().filter(|pod| !is_bound(pod) && !is_virtual(pod)).count();
         if pending > 0 {
             *zones.entry(effective_zone(&group.spec)).or_default() += pending;
@@ -216,7 +218,8 @@ fn failures(assembled: &AssembledProblem, plan: &Plan) -> Vec<Failure> {
     plan.unschedulable.iter().map(failure).collect()
 }
 
-/// The fix of the closest reason that has one. The fixes of existing nodes are those of no object.
+/// The fix for the closest reason that has one. Reasons of existing nodes are skipped, because their fix does not name
+/// an object to change.
 fn fix_of(reasons: &[Refusal]) -> Option<String> {
     let mut reasons: Vec<&Refusal> =
         reasons.iter().filter(|refusal| !matches!(refusal.scope, Scope::ExistingNodes { .. })).collect();
@@ -224,8 +227,8 @@ fn fix_of(reasons: &[Refusal]) -> Option<String> {
     reasons.into_iter().find_map(hints::hint)
 }
 
-/// Adds NodePools that are not ready to the reasons of pods that no other NodePool accepts. If no NodePool is ready, the
-/// fix is to make one ready.
+/// Adds NodePools that are not ready to the reasons of unschedulable pods. If no NodePool is ready, the fix is to
+/// correct the conditions of the first of them.
 fn add_not_ready(failures: &mut [Failure], input: &ClusterInput) {
     let pools = &input.not_ready_pools;
     let name = |pool: &NodePool| pool.metadata.name.clone().unwrap_or_default();
@@ -262,7 +265,7 @@ fn is_reportable(reason: &Reason) -> bool {
 
 fn reasons_text(reasons: &[Refusal]) -> String {
     let mut seen = BTreeSet::new();
-    // Reasons that concern the pod itself have upstream's wording.
+    // Reasons that concern only the pod are printed without a prefix, in upstream's words.
     let text = |refusal: &Refusal| match refusal.scope {
         Scope::Pod => refusal.reason.to_string(),
         _ => refusal.to_string(),
@@ -271,7 +274,7 @@ fn reasons_text(reasons: &[Refusal]) -> String {
     texts.collect::<Vec<_>>().join("; ")
 }
 
-/// NodePools that cannot launch a node for any pod.
+/// NodePools that cannot launch a node for any pod; `true` if only `minValues` is the cause.
 fn pools_without_types(assembled: &AssembledProblem) -> Vec<(Arc<NodePool>, bool)> {
     let problem = &assembled.problem;
     let mut found = Vec::new();

@@ -1,5 +1,5 @@
-//! Planner faults: which pods and nodes a pass left out, how faults are reported, and which pods are left out of the
-//! next passes.
+//! Planner faults of provisioning: which pods and nodes a pass left out because of them, how they are reported, and
+//! which pods the next passes leave out.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -15,11 +15,11 @@ use karpenter_state::pod::Pod;
 use crate::inputs::Writes;
 use crate::planner_faults::{mode_name, report};
 
-/// How long pods that made the planner panic are left out, unless their spec changes.
+/// How long pods that made the planner panic are left out. A pod whose spec changes is planned again at once.
 const SUSPECT_TTL: Duration = Duration::from_secs(600);
-/// How long plans are made in compat mode after the planner panicked in cost mode.
+/// After the planner panicked in cost mode, plans are made in compat mode for this long.
 const COMPAT_AFTER_PANIC: Duration = Duration::from_secs(3600);
-/// How many pods one log line names.
+/// The maximum number of pods that a log line names.
 const NAMED_MAX: usize = 5;
 
 /// The planner faults of a pass.
@@ -30,26 +30,27 @@ pub(super) struct Faults {
     pub(super) pods: Vec<Arc<Pod>>,
     /// Existing nodes that were left out of the plan.
     pub(super) nodes: Vec<String>,
-    /// Specs of the pods that made the planner panic.
+    /// Specs of pods that made the planner panic in this pass.
     pub(super) suspects: Vec<Arc<PodSpec>>,
     /// The input of the planner as manifests, to reproduce the fault.
     pub(super) input: Option<Arc<str>>,
 }
 
 impl Faults {
-    /// The fault of a panic while the problem was assembled.
+    /// A fault because of a panic while the problem was assembled.
     pub(super) fn of_assembly(fault: PlannerPanic, mode: Mode) -> Self {
         let found = vec![Fault { mode, cause: Cause::Panicked(fault) }];
         Self { found, ..Self::default() }
     }
 
-    /// Adds the faults that the planner reports. The caller adds the pods that were left out.
+    /// Adds the faults that the planner reports and the nodes that it left out. The caller adds the pods that were left
+    /// out.
     pub(super) fn add(&mut self, problem: &Problem, planned: &ValidatedPlan) {
         self.found.extend(planned.faults.iter().cloned());
         self.nodes.extend(planned.left_out.nodes().map(|node| problem.nodes[node].name.to_string()));
         let has_ended =
             |fault: &Fault| fault.mode == Mode::Compat && matches!(fault.cause, Cause::Panicked(_));
-        // If no pod could be planned, no single pod is known to be the cause.
+        // If all pods were left out, it is not known which of them is the cause.
         let is_any_planned =
             problem.pods.iter().map(|group| group.count()).sum::<u32>() > planned.left_out.pod_count();
         if is_any_planned && planned.faults.iter().any(has_ended) {
@@ -92,7 +93,7 @@ impl Faults {
     }
 }
 
-/// State of planner faults between passes.
+/// Specs of pods that made the planner panic in recent passes, and when cost mode last panicked.
 #[derive(Debug, Default)]
 pub(super) struct Suspects {
     specs: Vec<(Arc<PodSpec>, Timestamp)>,
@@ -112,7 +113,7 @@ impl Suspects {
         }
     }
 
-    /// Specs that are currently left out.
+    /// The specs of pods that the next pass leaves out.
     pub(super) fn current(&mut self, now: Timestamp) -> Vec<Arc<PodSpec>> {
         self.specs.retain(|(_, at)| since(now, *at) < SUSPECT_TTL);
         self.specs.iter().map(|(spec, _)| spec.clone()).collect()
@@ -125,7 +126,7 @@ impl Suspects {
     }
 }
 
-/// The groups of the problem whose pods are left out.
+/// The indexes of those pod groups of the problem whose spec is in `suspects`.
 pub(super) fn suspect_groups(problem: &Problem, suspects: &[Arc<PodSpec>]) -> BTreeSet<u32> {
     let is_suspect = |spec: &Arc<PodSpec>| suspects.iter().any(|one| one == spec);
     let groups = problem.pods.iter().enumerate().filter(|(_, group)| is_suspect(&group.spec));

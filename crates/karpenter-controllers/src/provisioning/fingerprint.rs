@@ -1,8 +1,8 @@
-//! Detects that the input of a provisioning pass did not change.
+//! Detects that the input of a provisioning pass has not changed.
 //!
-//! If some pods were unschedulable and nothing changed since, planning again gives the same result, and planning is
-//! the expensive part of a pass. The fingerprint covers what the planner reads; heartbeats of nodes and probe results
-//! of pods are not part of it.
+//! If some pods were unschedulable and nothing has changed since, planning again gives the same result, and planning is
+//! the most expensive part of a pass. The fingerprint covers what the planner reads; it does not cover heartbeats of
+//! nodes and probe results of pods.
 
 #[cfg(test)]
 mod tests;
@@ -21,18 +21,19 @@ use crate::events::ObjectEvent;
 use crate::pods;
 use crate::stores::Stores;
 
-/// A digest of all input of a plan.
+/// Digests and versions of everything that a plan depends on. Equal fingerprints mean equal input.
 #[derive(Debug, PartialEq)]
 pub(super) struct Fingerprint {
     /// Bound and pending pods, reservations, and hosts marked for deletion.
     pods: u64,
     nodes: u64,
-    /// The resource versions of kinds of which almost every change affects the plan.
+    /// The resource versions of the stores of other kinds, for which almost every change affects the plan.
     revisions: Vec<u64>,
     pool_types: Vec<PoolTypes>,
 }
 
-/// The instance types of a NodePool. A provider returns a new list whenever something changed.
+/// The instance types of a NodePool. They are compared by address, because a provider returns a new list whenever
+/// something has changed.
 #[derive(Debug)]
 struct PoolTypes {
     pool: String,
@@ -41,7 +42,7 @@ struct PoolTypes {
 
 impl PartialEq for PoolTypes {
     fn eq(&self, other: &Self) -> bool {
-        // The fingerprints keep both lists alive, so equal addresses mean the same list.
+        // Both lists are kept in memory by the fingerprints, so lists with the same address are the same list.
         self.pool == other.pool && Arc::ptr_eq(&self.types, &other.types)
     }
 }
@@ -68,8 +69,8 @@ impl Fingerprint {
             stores.csi_nodes.revision(),
             stores.namespaces.revision(),
         ];
-        // Only default spread constraints read these kinds. The virtual pods of buffers reflect changes of their own
-        // templates.
+        // These kinds affect plans only through default spread constraints. CapacityBuffers use some of them too, but
+        // their virtual pods are in the fingerprint themselves.
         if !input.spreading.config.is_empty() {
             revisions.extend(extra.into_iter().flatten());
         }
@@ -103,13 +104,14 @@ fn digest(parts: impl Iterator<Item = u64>) -> u64 {
     hasher.finish()
 }
 
-/// A digest of the parts of a pod that the planner reads. The spec changes only with the generation.
+/// A digest of the parts of a pod that the planner reads. Most of the spec is represented by the generation of the pod.
 fn pod_digest(pod: &Pod) -> u64 {
     let mut hasher = FxHasher::default();
     (pods::uid_of(pod), pods::node_name(pod), pods::nominated_node(pod)).hash(&mut hasher);
     (pods::is_terminal(pod), pods::is_terminating(pod), pod.generation).hash(&mut hasher);
     pod.labels().hash(&mut hasher);
-    // The allocated resources matter for servers that do not set the generation of pods, and while a pod is resized.
+    // Allocated resources are included, because some API servers do not set the generation of pods, and because they
+    // change while a pod is resized.
     let statuses =
         pod.status.actual_resources.iter().flat_map(|status| status.container_statuses.iter().flatten());
     for status in statuses {
@@ -128,7 +130,7 @@ fn pod_digest(pod: &Pod) -> u64 {
         }
     }
     if is_virtual(pod) {
-        // A virtual pod has no generation and changes with its template.
+        // A virtual pod has no generation, so its spec is included.
         serde_json::to_string(&*pod.spec).unwrap_or_default().hash(&mut hasher);
     }
     hasher.finish()
@@ -152,20 +154,21 @@ fn node_digest(node: &Node) -> u64 {
     hasher.finish()
 }
 
-/// The last pass that had no effect, and the events that it published.
+/// The fingerprint of the last pass, if it had no effect, and the events that it published.
 #[derive(Debug, Default)]
 pub(super) struct LastIdlePass {
     last: Option<(Fingerprint, Vec<ObjectEvent>)>,
 }
 
 impl LastIdlePass {
-    /// The events to publish again if the input did not change.
+    /// The events to publish again, if this is the fingerprint of the last pass; `None` if the pass must plan.
     pub(super) fn repeats(&self, fingerprint: &Fingerprint) -> Option<Vec<ObjectEvent>> {
         let (last, events) = self.last.as_ref()?;
         (last == fingerprint).then(|| events.clone())
     }
 
-    /// `events` is `None` after a pass that had an effect: then the next pass always plans.
+    /// Stores the fingerprint of a pass. `events` is `None` if the pass had an effect; then the next pass plans in any
+    /// case.
     pub(super) fn remember(&mut self, fingerprint: Fingerprint, events: Option<Vec<ObjectEvent>>) {
         self.last = events.map(|events| (fingerprint, events));
     }

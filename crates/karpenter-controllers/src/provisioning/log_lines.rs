@@ -11,11 +11,11 @@ use karpenter_state::pod::Pod;
 use super::decide::Decided;
 use crate::logs;
 
-/// Log lines about single pods are sampled: the first lines are logged, and then one in this number. Upstream's logger
-/// samples lines with the same message in the same way.
+/// Log lines about single pods are sampled: the first ones are all logged, after that, one in this number. Upstream's
+/// logger samples lines with the same message in this way.
 const SAMPLE: usize = 100;
 
-/// The names of the pods of a batch, abbreviated.
+/// The names of the pods of a batch for log lines; if there are many, only the first ones and the number of the others.
 pub(super) fn names(pods: &[Arc<Pod>]) -> String {
     logs::names(pods.iter().map(|pod| name(pod)))
 }

@@ -1,9 +1,9 @@
-//! Back-off of launches per NodePool, after claims failed before they were launched.
+//! Launch back-off per NodePool: delays launches after claims of the NodePool failed to launch.
 //!
-//! After the first failure there is no back-off: the offering is marked as unavailable, and the next plan uses another
-//! one. If the next launches fail too, the offering was not the cause, and without a back-off claims would be created
-//! and deleted continuously. The back-off applies to all launches of the NodePool: for pods, for static NodePools, and
-//! for replacements.
+//! A single failure causes no back-off: the offering is marked as unavailable, and the next plan uses another one. If
+//! the next launches fail too, the offering was not the cause. Without a back-off, claims would then be created and
+//! deleted continuously. The back-off applies to all launches of the NodePool: for pods, for static NodePools, and for
+//! replacements.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,7 +19,7 @@ use karpenter_state::claim::provider_id;
 const BACKOFF_MIN: Duration = Duration::from_secs(10);
 const BACKOFF_MAX: Duration = Duration::from_secs(300);
 
-/// Launch failures by NodePool.
+/// The state of the launch back-off: failures by NodePool, and claims that are not launched yet.
 #[derive(Debug, Default)]
 pub struct LaunchBackoff {
     /// Claims that are not launched yet, with their NodePool and the pass that created them.
@@ -32,7 +32,7 @@ pub struct LaunchBackoff {
 #[derive(Debug, Default)]
 struct Failures {
     in_a_row: u32,
-    /// The last pass for which a failure was counted. Claims of one pass fail together and count once.
+    /// The last pass for which a failure was counted. If several claims of one pass fail, they count as one failure.
     counted_pass: u64,
     not_before: Option<Timestamp>,
 }
@@ -75,13 +75,13 @@ impl LaunchBackoff {
         });
     }
 
-    /// Until when no node of the NodePool should be launched.
+    /// Until when no nodes of the NodePool should be launched; `None` if they may be launched now.
     pub fn held_until(&self, pool: &str, now: Timestamp) -> Option<Timestamp> {
         self.pools.get(pool)?.not_before.filter(|until| now < *until)
     }
 }
 
-/// The back-off that all controllers share which create claims. Clones share the state.
+/// The launch back-off, shared by all controllers that create claims. Clones share the state.
 #[derive(Debug, Clone, Default)]
 pub struct SharedLaunchBackoff {
     shared: Arc<Mutex<LaunchBackoff>>,
@@ -92,7 +92,7 @@ impl SharedLaunchBackoff {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Records a launch or a failure from a change of a claim. The same change may be passed twice.
+    /// Records from the change of a claim whether it was launched or failed. It is safe to pass the same change twice.
     pub fn note(&self, change: &Change<NodeClaim>, now: Timestamp) {
         let claim = &**change.object();
         if provider_id(claim).is_some() {
@@ -111,7 +111,7 @@ mod tests {
         Timestamp::from_second(second).expect("a time")
     }
 
-    /// Until when the NodePool is held after a pass whose claims all fail.
+    /// Runs a pass that creates these claims, all of which fail. Returns the end of the NodePool's back-off.
     fn fail(launch_backoff: &mut LaunchBackoff, claims: &[&str], second: i64) -> Option<i64> {
         launch_backoff.begin_pass();
         for claim in claims {

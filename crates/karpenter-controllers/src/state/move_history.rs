@@ -1,7 +1,7 @@
-//! Which pods commands moved, and to which hosts. Two settings of NodePools need it: the cool-down of moved pods and of
-//! nodes that received them, and the limit of moved pods per hour.
+//! Remembers which pods commands moved, and to which hosts. Two settings of NodePools need this history: the cool-down
+//! of moved pods and of nodes that received them, and the maximum number of moved pods per hour.
 //!
-//! [`crate::disruption`] writes what the next process needs to annotations of NodePools and NodeClaims.
+//! For the time after a restart, [`crate::disruption`] writes the history to annotations of NodePools and NodeClaims.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -13,11 +13,11 @@ const HOUR: SignedDuration = SignedDuration::from_hours(1);
 
 #[derive(Debug, Clone, Default)]
 pub struct MoveHistory {
-    /// When a pod was moved, by uid of the pod or of its successor.
+    /// When a pod was moved, by uid of the pod or of the pod that replaced it.
     pods: BTreeMap<String, Timestamp>,
-    /// When pods were last moved onto a host, by host.
+    /// When a command last moved pods onto each host.
     onto: BTreeMap<String, Timestamp>,
-    /// How many pods were moved away from nodes of a NodePool: time, NodePool and number.
+    /// Moves away from nodes of NodePools: time, NodePool and number of pods.
     from_pools: VecDeque<(Timestamp, String, u32)>,
     /// The longest cool-down of any NodePool.
     cool_down: SignedDuration,
@@ -36,7 +36,7 @@ impl MoveHistory {
         self.from_pools.push_back((now, pool.to_owned(), pods));
     }
 
-    /// Undoes [`Self::count_moves_from_pool`].
+    /// Removes moves that [`Self::count_moves_from_pool`] added.
     pub fn uncount_moves_from_pool(&mut self, pool: &str, pods: u32, at: Timestamp) {
         let found = self.from_pools.iter().position(|one| *one == (at, pool.to_owned(), pods));
         found.and_then(|index| self.from_pools.remove(index));
@@ -55,7 +55,7 @@ impl MoveHistory {
         minutes.into_values().collect()
     }
 
-    /// Sets the minimum time for which moves are kept.
+    /// Sets the longest cool-down of any NodePool: moves are kept for at least this long.
     pub fn keep_for(&mut self, cool_down_secs: i64) {
         self.cool_down = SignedDuration::from_secs(cool_down_secs);
     }

@@ -1,16 +1,16 @@
-//! Node limits of NodePools that are granted to NodeClaims that are about to be created.
+//! Nodes under `limits.nodes` of NodePools that are granted for NodeClaims that are about to be created.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Granted node limit by NodePool. Clones share the state.
+/// The number of granted nodes by NodePool. Clones share the state.
 #[derive(Debug, Clone, Default)]
 pub struct NodeLimitGrants {
     shared: Arc<Mutex<BTreeMap<String, u32>>>,
 }
 
-/// Nodes granted under `limits.nodes` of a NodePool, until this value is dropped. It may be dropped after the
-/// NodeClaims were created; meanwhile they count twice, which is safe.
+/// A number of nodes granted under `limits.nodes` of a NodePool until this value is dropped. Drop it after the
+/// NodeClaims were created. In between, they count twice towards the limit, which is safe.
 #[derive(Debug)]
 pub struct NodeLimitGrant {
     from: NodeLimitGrants,
@@ -19,7 +19,7 @@ pub struct NodeLimitGrant {
 }
 
 impl NodeLimitGrant {
-    /// How many nodes may be created.
+    /// The number of nodes that may be created.
     pub fn granted(&self) -> u32 {
         self.granted
     }
@@ -38,8 +38,8 @@ impl Drop for NodeLimitGrant {
 }
 
 impl NodeLimitGrants {
-    /// Grants up to `wanted` nodes, as far as the limit allows beside existing nodes and other grants. `existing` is
-    /// called under the lock.
+    /// Grants up to `wanted` nodes, as far as existing nodes and other grants leave room under the limit. `existing`
+    /// returns the number of existing nodes; it is called while the grants are locked.
     pub(crate) fn reserve(
         &self,
         pool: &str,
@@ -80,7 +80,7 @@ mod tests {
         );
         drop(first);
         assert_eq!(grants.reserve("a", Some(10), 9, || 5).granted(), 4);
-        // The NodeClaims of the first grant exist now, and the limit was lowered, so nothing can be granted.
+        // The NodeClaims of the first grant exist already, and the limit is lower now, so nothing is granted.
         assert_eq!(grants.reserve("a", Some(10), 9, || 9).granted(), 0);
         assert_eq!(grants.reserve("a", Some(3), 9, || 9).granted(), 0);
         assert_eq!(grants.reserve("a", None, 9, || 9).granted(), 9);

@@ -1,9 +1,9 @@
-//! Back-off of requests that the API server may forbid: no wait until the first response with status 403, then waits
-//! that double.
+//! Back-off of requests that the API server may forbid. Requests are sent without a wait until the first response with
+//! status 403. After each further 403 the wait doubles.
 
 use jiff::{SignedDuration, Timestamp};
 
-/// The wait after the first 403.
+/// The wait after the first response with status 403.
 const WAIT_MIN: SignedDuration = SignedDuration::from_secs(5);
 /// The longest wait between two attempts.
 const WAIT_MAX: SignedDuration = SignedDuration::from_mins(10);
@@ -16,7 +16,7 @@ pub(super) struct PermissionBackoff {
 }
 
 impl PermissionBackoff {
-    /// Whether to send the request now. During the back-off this returns `true` once per wait, to a single caller.
+    /// Whether to send the request now. During the back-off, this returns `true` to only one caller per wait.
     pub(super) fn may_try(&mut self, now: Timestamp) -> bool {
         let Some(until) = self.not_before else { return true };
         if now < until {
@@ -26,7 +26,7 @@ impl PermissionBackoff {
         true
     }
 
-    /// Records a response with status 403. Returns `true` only for the first one of the process.
+    /// Records a response with status 403. Returns `true` only for the first such response in this process.
     pub(super) fn forbidden(&mut self, now: Timestamp) -> bool {
         if self.not_before.is_none() {
             self.wait(now);
@@ -34,7 +34,7 @@ impl PermissionBackoff {
         !std::mem::replace(&mut self.was_logged, true)
     }
 
-    /// Ends the back-off: after the next 403 the waits start with [`WAIT_MIN`] again.
+    /// Ends the back-off. After a later response with status 403, the waits start with [`WAIT_MIN`] again.
     pub(super) fn allowed(&mut self) {
         self.in_a_row = 0;
         self.not_before = None;

@@ -1,6 +1,6 @@
-//! Recent reboots by claim: after two reboots within 24 hours, a node is replaced.
+//! Recent reboots by claim: after two reboots within 24 hours, a node is replaced instead of rebooted.
 //!
-//! Held in memory; after a restart of the controller a node may be rebooted twice more.
+//! The history is kept in memory, so after a restart of the controller a node may be rebooted twice more.
 //!
 //! Upstream: pkg/controllers/disruption/repair_history.go.
 

@@ -1,4 +1,5 @@
-//! NodeClaims whose creation is unconfirmed, and the names of new NodeClaims.
+//! NodeClaims whose create request got no clear response, so that it is unknown whether they exist; and the generation
+//! of names for new NodeClaims.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,13 +7,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use jiff::Timestamp;
 
-/// The alphabet of generated suffixes, without vowels so that they form no words.
+/// The characters of generated suffixes. There are no vowels, so that suffixes contain no words.
 const ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
 const SUFFIX_LENGTH: usize = 5;
 /// The maximum length of the prefix: the name with its suffix must be a valid label value.
 const PREFIX_LENGTH_MAX: usize = 58;
 
-/// NodeClaims whose create request got no clear response, and since when. Clones share them.
+/// The unconfirmed NodeClaims by name, and since when each is unconfirmed. Clones share the state.
 #[derive(Debug, Clone, Default)]
 pub struct UnconfirmedCreates {
     names: Arc<Mutex<BTreeMap<String, Timestamp>>>,
@@ -36,7 +37,8 @@ fn generate_name(prefix: &str, now: Timestamp, count: u64) -> String {
         .map(|(at, one)| at + one.len_utf8())
         .take_while(|end| *end <= PREFIX_LENGTH_MAX);
     let kept = &prefix[..kept.last().unwrap_or(0)];
-    // Only the low bits of the time differ between calls, and the suffix uses few bits, so the bits are mixed.
+    // Only the low bits of the time differ between calls, and the suffix is made of few bits, so all bits are mixed
+    // first.
     let mut mixed = (now.as_nanosecond() as u64) ^ count.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

@@ -1,4 +1,4 @@
-//! The verdicts of the last evaluation for every node, served by `/debug/standings`. Nothing is decided from them.
+//! The verdicts of the last evaluation, one for each node, served by `/debug/standings`. No decision depends on them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,20 +18,21 @@ pub struct VerdictEntry {
     pub node_claim: String,
     pub node: Option<String>,
     pub node_pool: Option<String>,
-    /// A stable code for programs.
+    /// The code of the verdict, for programs; unlike the text, it is stable.
     pub standing: String,
-    /// A message for people.
+    /// The verdict as a text for users.
     pub why: String,
     pub price_per_hour: f64,
-    /// The time of the evaluation, and the revision of the objects that it read.
+    /// When the evaluation took place, and in the next field the revision of the objects that it read.
     pub at: Timestamp,
     pub revision: u64,
-    /// The latest verdict for this node considered alone, if the current evaluation has none.
+    /// If the evaluation has no verdict for this node considered alone: the latest such verdict of an earlier
+    /// evaluation.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub alone: Option<SingleNodeVerdict>,
 }
 
-/// The verdict of an earlier evaluation for one node on its own.
+/// The verdict of an earlier evaluation that considered only this node.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SingleNodeVerdict {
@@ -48,18 +49,18 @@ pub struct Verdicts {
     requests: Arc<Mutex<VerdictRequests>>,
 }
 
-/// Names of nodes and claims that users asked about.
+/// The nodes and NodeClaims for which users requested a verdict.
 #[derive(Debug, Default)]
 struct VerdictRequests {
-    /// Name, and when the request expires.
+    /// When each request expires, by the name of the Node or NodeClaim that it asks about.
     until: BTreeMap<String, Timestamp>,
-    /// A request was added since the last evaluation.
+    /// Whether a request was added since the last evaluation.
     is_new: bool,
 }
 
-/// How long evaluations answer a request.
+/// For this long, evaluations compute the requested verdict again.
 const REQUEST_TTL: Duration = Duration::from_secs(5 * 60);
-/// Limit of open requests.
+/// The maximum number of requests that have not expired; further requests are ignored.
 const REQUESTS_MAX: usize = 5;
 
 impl Verdicts {
@@ -87,8 +88,8 @@ impl Verdicts {
         *known = entries;
     }
 
-    /// Requests the verdict for one node or NodeClaim considered alone, if no command was found for it. The next
-    /// evaluation without commands computes it.
+    /// Requests that an evaluation considers this Node or NodeClaim alone, if no command was found for it. The next
+    /// evaluation that finds no commands computes the verdict.
     pub fn request(&self, name: &str, now: Timestamp) {
         let is_unexplained =
             self.entries(Some(name)).iter().any(|entry| UNEXPLAINED.contains(&entry.standing.as_str()));
@@ -104,7 +105,7 @@ impl Verdicts {
         self.requests().is_new
     }
 
-    /// The open requests, to be answered now.
+    /// The names in all requests that have not expired. The caller computes verdicts for them.
     pub(crate) fn take_requests(&self, now: Timestamp) -> BTreeSet<String> {
         let mut requests = self.requests();
         requests.is_new = false;
@@ -116,7 +117,7 @@ impl Verdicts {
         self.requests.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// All verdicts sorted by claim, or those of one node or claim.
+    /// The verdicts of all nodes sorted by claim, or that of the node or claim with this name.
     pub fn entries(&self, of: Option<&str>) -> Vec<VerdictEntry> {
         let entries = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
         let is_meant = |entry: &&VerdictEntry| {
@@ -131,7 +132,7 @@ fn is_unexplained(standing: &NodeVerdict) -> bool {
     standing.verdict.is_unexplained() && standing.method == Some(Method::Rebalance)
 }
 
-/// The verdict for the node considered alone: that of this evaluation, or else the latest one.
+/// The verdict for the node considered alone: the one in this entry, or else the latest earlier one.
 fn alone(entry: &VerdictEntry) -> Option<SingleNodeVerdict> {
     let is_answer = ANSWERS.contains(&entry.standing.as_str());
     let own = is_answer.then(|| SingleNodeVerdict {
@@ -159,7 +160,7 @@ const ANSWERS: [&str; 8] = [
     "Unbalanced",
 ];
 
-/// The name of the variant, without its fields.
+/// The code of a verdict: the name of the enum variant without its fields.
 fn code(why: &Verdict) -> String {
     let text = match why {
         Verdict::Blocked(blocked) => format!("{blocked:?}"),

@@ -31,7 +31,8 @@ impl StaticDeprovisioning {
         watch(&self.reads, queue);
     }
 
-    /// NodeClaims that are neither deleted nor selected by a command, with the pods of their nodes.
+    /// The NodeClaims that may be deleted as surplus, with the pods of their nodes. NodeClaims that are deleted already
+    /// or selected by a command are left out.
     fn members(&self, pool: &str) -> Vec<(Arc<NodeClaim>, Vec<Arc<Pod>>)> {
         let stores = &self.reads.stores;
         let claims = stores.node_claims.by(BY_POOL, pool).into_iter();

@@ -25,8 +25,8 @@ pub struct StaticProvisioning {
 
 impl StaticProvisioning {
     pub fn watch(&self, queue: &Queue) {
-        // This observer is registered first, so that the back-off is updated before the same change triggers a
-        // reconcile.
+        // This observer is registered before the one that triggers reconciles, so that a reconcile sees the back-off
+        // after the change.
         let (launch_backoff, clock) = (self.claims.launch_backoff.clone(), self.reads.clock);
         self.reads.stores.node_claims.observe(move |change| {
             launch_backoff.note(change, clock.now());
@@ -35,7 +35,8 @@ impl StaticProvisioning {
     }
 }
 
-/// How many NodeClaims to create. Candidates of a command still count as nodes; their replacements take their place.
+/// How many NodeClaims to create. Candidates of a command count as nodes too: their replacements are created by the
+/// command, not here.
 pub(super) fn missing(counts: Counts, replicas: u32) -> u32 {
     if counts.active.saturating_add(counts.pending_disruption) >= replicas {
         return 0;

@@ -74,7 +74,7 @@ fn surplus_is_deleted_in_order_of_disruption_cost() {
     let unlaunched = claim("z-unlaunched", json!({"status": {"providerID": ""}}));
     let (empty, daemons) = (claim("y-empty", json!({})), claim("x-daemons", json!({})));
     let (small, large) = (claim("small", json!({})), claim("large", json!({})));
-    // Half of the claim's lifetime has passed, so the disruption cost for three pods is halved to 1.5.
+    // Half of the claim's lifetime has passed, so its disruption cost is half of the three for its pods: 1.5.
     let old = claim("old", json!({"spec": {"expireAfter": "24h"}}));
     let kept = claim("a-kept", json!({}));
     let kept_daemon = claim("b-kept", json!({}));

@@ -1,9 +1,9 @@
-//! Removes fields of nodes that no controller reads. [`karpenter_state::pod`] does the same for pods.
+//! Removes those fields of nodes that no controller reads. [`karpenter_state::pod`] does this for pods.
 
 use k8s_openapi::api::core::v1::{Node, NodeSpec, NodeStatus, NodeSystemInfo};
 
-/// Keeps exactly the fields that are decoded from protobuf, so that a node that was read as JSON is equal to one read
-/// as protobuf.
+/// Removes all fields that are not decoded from protobuf, so that a node is the same whether it was read as JSON or as
+/// protobuf.
 pub(super) fn node(node: &mut Node) {
     node.metadata.generate_name = None;
     node.metadata.self_link = None;
@@ -17,7 +17,7 @@ pub(super) fn node(node: &mut Node) {
     }
     if let Some(status) = node.status.take() {
         let conditions = status.conditions.map(|mut conditions| {
-            // The heartbeat changes every few minutes on every node.
+            // The heartbeat is removed, because it changes every few minutes on every node.
             conditions.iter_mut().for_each(|condition| condition.last_heartbeat_time = None);
             conditions.shrink_to_fit();
             conditions

@@ -1,4 +1,4 @@
-//! Logs failures of watches. Otherwise a process that lacks a permission would wait without any sign of it.
+//! Logs failures of watches. Without these log lines, a process that lacks a permission would wait and show no reason.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -6,11 +6,11 @@ use std::time::Duration;
 use karpenter_runtime::watch::failure::WatchFailure;
 use tokio::time::Instant;
 
-/// After this time the same error is logged again.
+/// The same error is logged again after this time.
 const LOG_REPEAT_AFTER: Duration = Duration::from_secs(5 * 60);
 
-/// Returns a listener that logs failures of the watch of a kind: the first one, each different one, and repetitions
-/// after a pause.
+/// Returns a function that logs failures of the watch of a kind: the first failure, each one with another message than
+/// the last, and the same message again after a pause.
 pub(super) fn log_watch_failure(kind: &'static str) -> impl Fn(&WatchFailure) + Send + Sync + 'static {
     let last_logged = LastLogged::default();
     move |failure: &WatchFailure| {

@@ -8,7 +8,7 @@ use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::DefaultGuard;
 use tracing::{Event, Level, Metadata, Subscriber};
 
-/// Captures the log lines of the current thread until it is dropped.
+/// Captures the log lines of the current thread until this value is dropped.
 pub(crate) struct CapturedLog {
     lines: Lines,
     _listening: DefaultGuard,
@@ -23,7 +23,7 @@ impl CapturedLog {
         Self { lines, _listening: listening }
     }
 
-    /// The lines of this level that start with `begin`, with their fields.
+    /// The captured lines of this level whose message starts with `begin`, with their fields.
     pub(crate) fn lines(&self, level: Level, begin: &str) -> Vec<String> {
         let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
         let of_level = lines.iter().filter(|(of, line)| *of == level && line.starts_with(begin));

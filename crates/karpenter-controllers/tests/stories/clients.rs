@@ -1,4 +1,4 @@
-//! Clients of the API server for tests: one that counts requests, and one that simulates a crash of the process.
+//! Clients of the API server for tests: one counts requests, and one simulates a crash of the process.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -10,7 +10,7 @@ use kube::Client;
 use kube::client::Body;
 use tower::{BoxError, Service, service_fn};
 
-/// When the process crashes: at its n-th counted write, before or after the server applied it.
+/// At which of its counted writes the process crashes, and whether the server has applied that write.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct WriteCrash {
     pub(crate) at_write: u32,
@@ -35,12 +35,12 @@ pub(crate) fn is_write(request: &Request<Body>) -> bool {
     request.method() != Method::GET
 }
 
-/// Whether the request writes an object other than an Event: nothing depends on Events.
+/// Whether the request writes an object that is not an Event. Events are left out, because nothing depends on them.
 pub(crate) fn is_write_but_event(request: &Request<Body>) -> bool {
     is_write(request) && !request.uri().path().contains("/events")
 }
 
-/// A client whose requests never return after the crash.
+/// A client that simulates a crash of the process: requests after the crash never return.
 pub(crate) fn crashing(
     server: ApiServer,
     crash: WriteCrash,

@@ -2,7 +2,7 @@
 //!
 //! Upstream's end-to-end tests and their counterparts here:
 //!
-//! | upstream | here |
+//! | Test of upstream | Tests here |
 //! |---|---|
 //! | drift, budgets: three empty nodes at 50 % | `drift_budgets::budget_of_half_deletes_half_of_the_drifted_empty_nodes_without_replacement` |
 //! | drift, budgets: nodes whose pods fit elsewhere at 50 % | `drift_budgets::drifted_nodes_whose_pods_fit_elsewhere_are_deleted_within_budget` |

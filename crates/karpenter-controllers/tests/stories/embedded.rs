@@ -1,4 +1,4 @@
-//! Shared parts of the tests on embedded clusters: CRDs, the clock, and access to objects.
+//! What all tests on embedded clusters have in common: CRDs, the clock, and access to objects.
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -21,11 +21,11 @@ use serde_json::Value;
 pub(crate) const EPOCH: &str = "2026-01-01T12:00:00Z";
 /// The maximum time that a test waits for a condition.
 const WAIT_MAX: Duration = Duration::from_secs(2 * 3600);
-/// How often a condition is checked, in the first minute and later.
+/// How often a condition is checked: in the first minute, and in the next constant after that.
 const POLL: Duration = Duration::from_millis(100);
 const LATER_POLL: Duration = Duration::from_millis(500);
 
-/// The clock of the API server is the clock of the test.
+/// Makes the clock of the test the clock of the API server.
 pub(crate) struct TokioClock(pub(crate) Clock);
 
 impl ServerClock for TokioClock {
@@ -60,7 +60,7 @@ pub(crate) async fn define(client: &Client, definitions: &[crds::Crd]) {
 pub(crate) struct ClusterView {
     pub(crate) client: Client,
     pub(crate) clock: Clock,
-    /// The decisions, to be printed if a test fails.
+    /// The decision journal, which is printed if a test fails.
     pub(crate) journal: Option<DecisionJournal>,
 }
 
@@ -132,7 +132,7 @@ impl ClusterView {
         self.api::<Pod>().list(&ListParams::default()).await.expect("pods").items
     }
 
-    /// Messages of the events with this reason, with the name of their object.
+    /// The messages of events with this reason, each with the name of its object.
     pub(crate) async fn events(&self, reason: &str) -> Vec<(String, String)> {
         let events = self.list::<Event>().await;
         let of_reason = events.into_iter().filter(|event| event.reason.as_deref() == Some(reason));
@@ -159,7 +159,8 @@ impl ClusterView {
         entries.filter(|entry| entry.by == controller).map(|entry| entry.what).collect()
     }
 
-    /// Calls `read` until `is` returns true for its result. Simulated time advances while the test waits.
+    /// Calls `read` again and again until `is` returns true for its result, and returns the result. Simulated time
+    /// advances meanwhile.
     pub(crate) async fn until<T: Debug>(
         &self,
         what: &str,

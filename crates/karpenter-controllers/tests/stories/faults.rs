@@ -1,4 +1,4 @@
-//! Tests of all controllers on an embedded cluster on which requests to the API server fail (injected faults).
+//! Tests of all controllers on an embedded cluster whose API server fails some of the requests (injected faults).
 
 pub(crate) mod fault_injection;
 mod stories;

@@ -1,4 +1,4 @@
-//! Tests of the v1alpha5 API: Provisioners launch nodes, which follow the disruption rules of v1alpha5.
+//! Tests of the v1alpha5 API: Provisioners launch nodes, and these nodes follow the disruption rules of v1alpha5.
 
 mod adoption;
 mod dotted;

@@ -1,6 +1,6 @@
-//! Scenario tests: the controllers run on the embedded cluster with a simulated clock. There is one module per area.
+//! Scenario tests: the controllers run on the embedded cluster with a simulated clock. Each area has its own module.
 //!
-//! All areas are one binary, because linking takes most of the build time.
+//! All areas are in one test binary, because linking takes most of the build time.
 
 mod captured_log;
 mod clients;

@@ -1,5 +1,5 @@
-//! Tests of provisioning on an embedded cluster: kube-scheduler marks pods unschedulable and NodeClaims are created.
-//! Tests launch and open nodes themselves. Time is simulated.
+//! Tests of provisioning on an embedded cluster with simulated time. The kube-scheduler marks pods as unschedulable,
+//! and the provisioner creates NodeClaims. The tests themselves launch the nodes and remove their taints.
 
 mod batches;
 mod cloud;

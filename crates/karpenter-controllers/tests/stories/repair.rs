@@ -1,4 +1,4 @@
-//! Tests of node repair on the embedded cluster: reboot, replacement, and `--legacy-node-repair`.
+//! Tests of node repair on the embedded cluster: reboots, replacements, and the old rules of `--legacy-node-repair`.
 
 mod legacy;
 mod reboots;

@@ -33,7 +33,7 @@ struct Metadata {
 #[derive(Debug, Clone)]
 pub(crate) struct Rules(Vec<Rule>);
 
-/// The attributes of a request that rules refer to.
+/// The attributes of a request that RBAC rules match.
 #[derive(Debug, PartialEq, Eq)]
 struct RequestAttributes {
     verb: &'static str,
@@ -44,8 +44,8 @@ struct RequestAttributes {
 }
 
 impl Rules {
-    /// The rules of the controllers' role, and those for KWOKNodeClasses. The other rules of the kwok provider are left
-    /// out, because the provider uses its own client.
+    /// The rules of the controllers' role, and those for KWOKNodeClasses. Other rules of the kwok provider are left
+    /// out, because it does not use the client of the controllers.
     pub(crate) fn of_controllers() -> Self {
         let documents = SHIPPED.split("\n---\n").map(|text| {
             let document: Document = serde_saphyr::from_str(text).expect("a document with kind and name");
@@ -66,7 +66,7 @@ impl Rules {
         Self(rules)
     }
 
-    /// A copy of the rules that does not allow this verb on this resource.
+    /// These rules, except that they do not allow this verb on this resource.
     pub(crate) fn without(mut self, verb: &str, resource: &str) -> Self {
         for rule in self.0.iter_mut().filter(|rule| rule.resources.iter().any(|one| one == resource)) {
             assert_eq!(rule.resources.len(), 1, "{rule:?} names one resource");

@@ -44,7 +44,7 @@ async fn static_nodepool_keeps_its_replicas_without_pods() {
     let claim = world.claim(first.first().expect("one")).await.expect("a claim");
     let keys: Vec<&str> = claim.spec.requirements.iter().map(|one| one.key.as_str()).collect();
     assert!(!keys.contains(&"node.kubernetes.io/instance-type"), "the provider chooses: {keys:?}");
-    // A deleted NodeClaim is replaced.
+    // When a NodeClaim is deleted, the controller creates another one.
     let gone = first.first().cloned().unwrap_or_default();
     world.all::<NodeClaim>().delete(&gone, &DeleteParams::default()).await.expect("deleted");
     world.until("the NodeClaim is removed", async || world.claim(&gone).await, Option::is_none).await;
@@ -134,7 +134,7 @@ async fn pods_that_do_not_fit_use_a_dynamic_nodepool() {
     world.spread("web", 1, json!({})).await;
     world.after(60).await;
     assert_eq!(until_ready(&world, 1).await, fixed, "the first pod fits");
-    // The node has four CPUs, minus those of the first pod and those reserved for the system.
+    // The node has four CPUs. The first pod uses some of them, and some are reserved for the system.
     let large = json!([{"name": "c", "image": "i", "resources": {"requests": {"cpu": "3"}}}]);
     world.spread("large", 1, json!({"spec": {"containers": large}})).await;
     world.until_running(2).await;

@@ -50,7 +50,7 @@ fn candidates_are_deleted_after_replacements_are_ready() {
         ([Ready, Ready, Ready, Ready], CommandStep::Delete { left: claims(&["a", "b"]) }),
         ([Ready, Deleting, Ready, Ready], CommandStep::Delete { left: claims(&["a"]) }),
         ([Ready, Gone, Ready, Ready], CommandStep::Delete { left: claims(&["a"]) }),
-        // A candidate that is no longer initialized is deleted, too.
+        // A candidate whose node is no longer initialized is deleted like the others.
         ([NotReady, Gone, Ready, Ready], CommandStep::Delete { left: claims(&["a"]) }),
         ([Gone, Deleting, NotReady, NotReady], CommandStep::Finish),
         ([Gone, Gone, Gone, Gone], CommandStep::Finish),

@@ -20,11 +20,11 @@ use crate::inputs::Reads;
 
 const UNCONSOLIDATABLE_EVERY: Duration = Duration::from_secs(15 * 60);
 const BUDGET_EVERY: Duration = Duration::from_secs(60);
-/// Limit of nodes with events per pass; the others follow in later passes.
+/// The maximum number of nodes for which a pass publishes events. Events of other nodes follow in later passes.
 const REPORTED_NODES_MAX: usize = 100;
 
 impl Disruption {
-    /// Reports the result of an evaluation.
+    /// Reports the result of an evaluation: stores the verdicts, sets the gauges, and publishes events.
     pub(in crate::disruption) async fn report_evaluation(
         &self,
         assembled: &AssembledCluster,
@@ -35,7 +35,7 @@ impl Disruption {
         self.verdicts.replace(assembled, evaluation, now);
         let metrics = &self.writes.metrics.disruption;
         let mut eligible: BTreeMap<Reason, usize> = BTreeMap::new();
-        // Multi-node and single-node consolidation have the same candidates.
+        // Single-node consolidation is left out, because it has the same candidates as multi-node consolidation.
         let counted = |outcome: &&MethodOutcome| outcome.method != Method::SingleNodeConsolidation;
         for outcome in evaluation.outcomes.iter().filter(counted) {
             *eligible.entry(outcome.method.reason()).or_default() += outcome.candidates;
@@ -78,7 +78,7 @@ impl Disruption {
         self.publish(events).await;
     }
 
-    /// Publishes events about do-not-disrupt annotations of pods that are temporary, elapsed or invalid.
+    /// Publishes events about pods whose do-not-disrupt annotation has a duration or is invalid.
     pub(in crate::disruption) async fn report_pod_annotations(
         &self,
         assembled: &AssembledCluster,
@@ -95,7 +95,7 @@ impl Disruption {
         self.publish(new.take(REPORTED_NODES_MAX).collect()).await;
     }
 
-    /// Logs invalid deletion costs of pods, in one line for all of them.
+    /// Logs which pods have an invalid deletion cost, in one line.
     pub(in crate::disruption) fn report_unreadable_costs(
         &self,
         assembled: &AssembledCluster,
@@ -124,7 +124,7 @@ impl Disruption {
         }
     }
 
-    /// Events for invalid annotations and budgets, on their NodePool.
+    /// Events on NodePools that have invalid annotations or budgets.
     fn invalid_config_events(&self, assembled: &AssembledCluster) -> Vec<ObjectEvent> {
         let pools = &self.reads.stores.node_pools;
         let event = |pool: &str, reason: &'static str, words: String| {
@@ -145,7 +145,8 @@ impl Disruption {
         events
     }
 
-    /// Reports commands of the consolidation dry run, at the same intervals as verdicts.
+    /// Reports the commands that the consolidation dry run found. Their events are repeated as rarely as events about
+    /// nodes that cannot be consolidated.
     fn report_dry_run_commands(
         &self,
         assembled: &AssembledCluster,
@@ -179,13 +180,14 @@ fn our_nodes(assembled: &AssembledCluster) -> BTreeSet<&str> {
     assembled.cluster.state_nodes.iter().filter_map(|state_node| state_node.node.as_deref()).collect()
 }
 
-/// Durations of the methods up to the first with commands; later methods were not evaluated.
+/// The durations of the methods that were evaluated. Methods after the first one that found commands were not
+/// evaluated.
 fn asked<'a>(evaluation: &Evaluation, took: &'a [(Method, Duration)]) -> &'a [(Method, Duration)] {
     let found = evaluation.outcomes.iter().position(|outcome| outcome.commands > 0);
     found.and_then(|index| took.get(..=index)).unwrap_or(took)
 }
 
-/// Events for NodePools whose budgets allow nothing although there are candidates.
+/// Events for NodePools that have candidates although their budgets allow no disruption.
 fn budget_events(disruption: &Disruption, evaluation: &Evaluation) -> Vec<ObjectEvent> {
     let wanted: BTreeSet<Reason> = evaluation
         .outcomes
@@ -208,7 +210,7 @@ fn budget_events(disruption: &Disruption, evaluation: &Evaluation) -> Vec<Object
         .collect()
 }
 
-/// A verdict's events on the node and the claim, and on the NodePool if its repair stopped.
+/// The events of a verdict: on the node and the claim, and if node repair stopped in the NodePool, on the NodePool.
 fn verdict_events(reads: &Reads, assembled: &AssembledCluster, standing: &NodeVerdict) -> Vec<ObjectEvent> {
     let Some(kind) = standing.event() else { return Vec::new() };
     let Some(host) = assembled.state_nodes.get(standing.state_node) else { return Vec::new() };

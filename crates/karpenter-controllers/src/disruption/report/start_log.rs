@@ -71,7 +71,7 @@ fn disrupted_node(candidate: &Candidate, claim: Option<&NodeClaim>, is_escalated
     node
 }
 
-/// Instance types are logged if there is only one replacement.
+/// The replacement in the log line. Its instance types are listed only if it is the only replacement of the command.
 fn replacement_node(launch: &Replacement, is_single: bool) -> Value {
     let capacity_types = values(&launch.claim, labels::CAPACITY_TYPE);
     let preferred = [labels::CAPACITY_TYPE_RESERVED, labels::CAPACITY_TYPE_SPOT];

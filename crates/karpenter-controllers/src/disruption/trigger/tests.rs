@@ -21,7 +21,7 @@ fn cluster(pool_policy: PoolPolicy, state_node: StateNode) -> Cluster {
     }
 }
 
-/// Seconds until the next evaluation.
+/// After how many seconds this cluster is evaluated again.
 fn wait(cluster: &Cluster, deadlines: &AnswerDeadlines) -> i64 {
     next_evaluation_at(cluster, &Evaluation::default(), deadlines, at(0)).as_second() - NOW_SECS
 }

@@ -30,7 +30,8 @@ fn pending_durations_by_state_of_pod() {
     let fresh = Times { was_seen_pending: true, acknowledged_at: Some(at(1)), ..Times::default() };
     let planned = Times { decided_at: Some(at(2)), planned_at: Some(at(2)), ..fresh };
     let refused = Times { planned_at: None, ..planned };
-    // The expected durations: unstarted, unbound, unstarted and unbound with a planned node, undecided.
+    // The expected durations, each for one metric: not started, not bound, not started since the pod was planned, not
+    // bound since the pod was planned, and no decision of the planner yet.
     type Expected = Option<[Option<f64>; 5]>;
     let cases: [(&str, Pod, Times, Expected); 9] = [
         (

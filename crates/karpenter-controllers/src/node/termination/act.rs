@@ -1,4 +1,5 @@
-//! The writes of a termination: taint, evictions, conditions of the claim, termination of the instance.
+//! The writes of a termination: the taint, evictions, conditions of the claim, the delete call for the instance, and
+//! removal of the finalizer.
 
 use std::sync::Arc;
 
@@ -21,16 +22,17 @@ use crate::evictions::drain::Drain;
 use crate::writes;
 
 const VOLUMES_DETACHED: &str = "VolumesDetached";
-/// The reason in a pod's event if the claim has no disruption reason.
+/// The reason in the events of evicted pods if the claim has no disruption reason.
 const REASON_UNKNOWN: &str = "Forceful Termination";
 
-/// A provider error as an error of the reconcile, which is retried with a back-off.
+/// Converts an error of the provider into an error of the reconcile, which is retried with a back-off.
 pub(super) fn cloud_failure(error: CloudError) -> kube::Error {
     kube::Error::Service(Box::new(error))
 }
 
 impl NodeTermination {
-    /// Adds the disrupted taint and excludes the node from load balancers. `None` if it does not exist anymore.
+    /// Adds the disrupted taint, and the label that excludes the node from load balancers. Returns `None` if the node
+    /// no longer exists.
     pub(super) async fn taint(
         &self,
         node: &Arc<Node>,
@@ -103,7 +105,8 @@ impl NodeTermination {
         self.writes.recorder.publish(ObjectEvent::warning(&*facts.node, "FailedDraining", message)).await;
     }
 
-    /// Counts a drained node once: before the condition `Drained` becomes `True`.
+    /// Counts a drained node, but only before its condition `Drained` becomes `True`, so that each node is counted
+    /// once.
     fn count_drained(&self, facts: &Facts) {
         let drained = facts.claim.as_deref().and_then(|claim| condition(claim, DRAINED));
         if drained.is_some_and(|drained| drained.status == ConditionStatus::Unknown) {
@@ -126,7 +129,8 @@ impl NodeTermination {
             })
             .await?
         else {
-            // Without a claim, the instance is not known, so only the finalizer is removed.
+            // Without a claim, it is not known which instance to terminate, so only the finalizer of the node is
+            // removed.
             return self.remove_finalizer(&facts.node, None).await;
         };
         match self.cloud.delete(&claim).await {
@@ -143,7 +147,7 @@ impl NodeTermination {
         }
     }
 
-    /// Writes conditions of the claim and returns the stored claim. `None` if there is no claim.
+    /// Writes conditions of the claim and returns the stored claim; `None` if the node has no claim.
     async fn set_conditions(
         &self,
         facts: &Facts,
@@ -182,7 +186,8 @@ impl NodeTermination {
     }
 }
 
-/// The time is recorded once, because the minimum drain time counts from it.
+/// Sets the condition `Drained` to unknown when the drain starts. Its transition time must not change afterwards,
+/// because the minimum drain time counts from it.
 fn start_draining(conditions: &mut ConditionSet<'_>) {
     if conditions.get(DRAINED).is_none_or(|drained| drained.status != ConditionStatus::Unknown) {
         conditions.set_unknown_with_reason(DRAINED, "Draining", "Draining");
@@ -194,15 +199,15 @@ fn disruption_reason(claim: &NodeClaim) -> Option<&str> {
     (found.status == ConditionStatus::True).then_some(found.reason.as_str())
 }
 
-/// The patch that adds what the node lacks of the disrupted taint and the label that excludes it from load balancers;
-/// `None` if it has both.
+/// The patch that adds the disrupted taint and the label that excludes the node from load balancers; `None` if the node
+/// has both.
 pub(super) fn taint_patch(node: &Node) -> Option<Value> {
     let taints = node.spec.as_ref().and_then(|spec| spec.taints.clone()).unwrap_or_default();
     let is_tainted =
         taints.iter().any(|taint| taint.key == labels::TAINT_DISRUPTED && taint.effect == "NoSchedule");
     let excluded = labels::EXCLUDE_FROM_LOAD_BALANCERS;
     let is_excluded = label(node, excluded) == Some(labels::EXCLUDE_FROM_LOAD_BALANCERS_VALUE);
-    // Nodes of the v1alpha5 API are cordoned too, because tools of that time rely on it.
+    // Nodes of the v1alpha5 API are also cordoned, because tools for that API rely on it.
     let is_cordoned = node.spec.as_ref().and_then(|spec| spec.unschedulable) == Some(true);
     let has_to_be_cordoned = label(node, labels::PROVISIONER_NAME).is_some() && !is_cordoned;
     if is_tainted && is_excluded && !has_to_be_cordoned {

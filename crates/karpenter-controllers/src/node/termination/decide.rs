@@ -18,7 +18,8 @@ pub(super) const DRAINED: &str = "Drained";
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Attachment {
     pub name: String,
-    /// A pod that is not drained uses the volume, so its detachment is not waited for.
+    /// Whether the volume belongs to a pod that is not drained. Such a volume stays attached, so the termination does
+    /// not wait for its detachment.
     pub is_ignored: bool,
 }
 
@@ -43,7 +44,7 @@ pub enum Step {
     AwaitMinDrainTime,
     /// Wait until these VolumeAttachments are deleted.
     AwaitVolumes(Vec<String>),
-    /// The drain is complete or its deadline has passed.
+    /// The drain is complete and the volumes are detached, or the termination deadline has passed.
     TerminateInstance { volumes_detached: bool },
 }
 

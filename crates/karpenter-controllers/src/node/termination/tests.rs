@@ -60,7 +60,8 @@ fn next_group_waits_for_terminating_pods() {
     let on_node = [terminating, daemon("daemon", json!({}))];
     let drain = decide_drain(&on_node, None, time("12:00:05"));
     assert_eq!((names(&drain.evict), drain.waiting), (vec![], 2));
-    // The pod should have terminated more than a minute ago, so its kubelet does not respond.
+    // The grace period of the pod ended more than a minute ago, so its kubelet does not respond, and the drain does not
+    // wait for the pod.
     let drain = decide_drain(&on_node, None, time("12:01:11"));
     assert_eq!((names(&drain.evict), drain.waiting), (vec!["daemon"], 1));
 }
@@ -119,7 +120,7 @@ fn empty_node_waits_for_minimum_drain_time_then_for_its_volumes() {
         (facts(drained("Unknown"), &[], None), "12:00:04", Step::AwaitMinDrainTime),
         (facts(drained("Unknown"), &[], None), "12:00:05", end.clone()),
         (facts(drained("True"), &[], None), "12:00:01", end.clone()),
-        // Without a claim the start of the drain is not recorded.
+        // Without a claim, the start of the drain cannot be recorded, so there is no minimum drain time.
         (facts(None, &[], None), "12:00:00", end.clone()),
         (facts(None, &[("a", true)], None), "12:00:00", end.clone()),
         (facts(None, &[("a", true), ("b", false)], None), "12:00:00", Step::AwaitVolumes(vec!["b".into()])),

@@ -1,4 +1,5 @@
-//! Whether the time `consolidateAfter` has passed since the last pod event of a node, or since its initialization.
+//! Decides the condition `Consolidatable`: whether `consolidateAfter` has passed since the last pod event of the node,
+//! or since its initialization if there was none.
 //!
 //! Upstream: pkg/controllers/nodeclaim/disruption/consolidation.go.
 

@@ -1,5 +1,5 @@
-//! Drift of a NodeClaim from its NodePool: template hash, requirements, instance type. Drift from the node class is
-//! detected by the provider.
+//! Detects drift of a NodeClaim from its NodePool: another template hash, requirements that it does not meet, or an
+//! instance type that is no longer offered. The provider detects drift from the node class.
 //!
 //! Upstream: pkg/controllers/nodeclaim/disruption/drift.go.
 
@@ -50,22 +50,23 @@ fn labels_of(claim: &NodeClaim) -> Requirements {
         .collect()
 }
 
-/// A provider's label that identifies the capacity reservation of an instance.
+/// Whether this label of the provider describes the capacity reservation that an instance uses.
 fn is_about_reservations(key: &str) -> bool {
     key.rsplit('/').next().is_some_and(|name| name.starts_with("capacity-reservation-"))
 }
 
-/// Whether the claim's instance type is still listed with an offering like its own, available or not.
+/// Whether the provider still lists the claim's instance type with an offering that matches the claim's labels. The
+/// offering need not be available.
 pub(super) fn is_offered(claim: &NodeClaim, types: &[InstanceType], well_known: &BTreeSet<Arc<str>>) -> bool {
     let name = label(claim, labels::INSTANCE_TYPE).unwrap_or_default();
     let Some(instance_type) = types.iter().find(|listed| &*listed.name == name) else { return false };
     let mut own = labels_of(claim);
     if label(claim, labels::CAPACITY_TYPE) == Some(labels::CAPACITY_TYPE_RESERVED) {
-        // When the reservation of an instance ends, the instance becomes on-demand, and its label may not be updated
-        // yet; so either capacity type counts.
+        // When the capacity reservation of an instance ends, the instance becomes on-demand, but the NodeClaim may
+        // still have the label `reserved`. So an offering with capacity type `reserved` or `on-demand` matches.
         let either = [labels::CAPACITY_TYPE_RESERVED, labels::CAPACITY_TYPE_ON_DEMAND];
         own.replace(Requirement::in_values(labels::CAPACITY_TYPE, either));
-        // The labels of a reservation are ignored, because on-demand offerings do not have them.
+        // Labels that describe a reservation are ignored, because on-demand offerings do not have them.
         let of_reservation: Vec<Arc<str>> =
             own.keys().filter(|key| is_about_reservations(key)).cloned().collect();
         for key in of_reservation {

@@ -1,4 +1,5 @@
-//! The finalizer of a NodeClaim: added before the launch, removed when its Node and its instance do not exist anymore.
+//! The finalizer of a NodeClaim: it is added before the launch, and removed when the Node and the instance no longer
+//! exist.
 //!
 //! Upstream: pkg/controllers/nodeclaim/lifecycle/controller.go (`finalize`).
 
@@ -20,7 +21,7 @@ pub(super) const RETRY_TERMINATION: Duration = Duration::from_secs(5);
 
 #[derive(Debug)]
 pub(super) enum Finalize {
-    /// The finalizer is removed already.
+    /// The finalizer was removed already, so there is nothing to do.
     Nothing,
     SetDeadline {
         deadline: String,
@@ -33,7 +34,7 @@ pub(super) enum Finalize {
     Release,
 }
 
-/// Adds the finalizer and the label of the node class, without which nothing is launched.
+/// The patch that adds the finalizer, without which no instance is launched, and the node class label.
 pub(super) fn protection(claim: &NodeClaim) -> Option<Value> {
     let mut metadata = Map::new();
     let mut finalizers = claim.metadata.finalizers.clone().unwrap_or_default();
@@ -49,7 +50,8 @@ pub(super) fn protection(claim: &NodeClaim) -> Option<Value> {
     (!metadata.is_empty()).then(|| json!({ "metadata": metadata }))
 }
 
-/// `unstored`: the provider id of an instance that was launched for the claim but could not be written to its status.
+/// Decides the next step of a terminating claim. `unstored` is the provider id of an instance that was launched for the
+/// claim but could not be written to its status.
 pub(super) fn decide(claim: &NodeClaim, nodes: &[Arc<Node>], unstored: Option<&str>) -> Finalize {
     let finalizers = claim.metadata.finalizers.iter().flatten();
     if !finalizers.into_iter().any(|finalizer| finalizer == FINALIZER_TERMINATION) {
@@ -58,7 +60,8 @@ pub(super) fn decide(claim: &NodeClaim, nodes: &[Arc<Node>], unstored: Option<&s
     if let Some(deadline) = deadline(claim) {
         return Finalize::SetDeadline { deadline };
     }
-    // The Node of an unregistered claim is removed with its instance.
+    // Only the Node of a registered claim is deleted here. The Node of an unregistered claim disappears with its
+    // instance.
     if is_true(claim, REGISTERED) && !nodes.is_empty() {
         let alive: Vec<Arc<Node>> = nodes.iter().filter(|node| !is_deleting(&***node)).cloned().collect();
         return if alive.is_empty() { Finalize::AwaitNodes } else { Finalize::DeleteNodes(alive) };
@@ -69,7 +72,8 @@ pub(super) fn decide(claim: &NodeClaim, nodes: &[Arc<Node>], unstored: Option<&s
     }
 }
 
-/// The termination deadline, if the claim has a termination grace period and no annotation yet.
+/// The termination deadline to write as annotation; `None` if the claim has the annotation already or no termination
+/// grace period.
 fn deadline(claim: &NodeClaim) -> Option<String> {
     if annotation(claim, ANNOTATION_TERMINATION_TIMESTAMP).is_some() {
         return None;
@@ -79,7 +83,8 @@ fn deadline(claim: &NodeClaim) -> Option<String> {
     Some(whole_seconds(deleted.checked_add(grace).ok()?).to_string())
 }
 
-/// How long to wait before the instance is terminated again, by the error of the last call.
+/// How long to wait until the provider is called again to terminate the instance. Depends on the error of the last
+/// call.
 pub(super) fn retry_after(error: &CloudError) -> Duration {
     match error {
         CloudError::Throttled { .. } | CloudError::Unauthorized { .. } => Duration::from_secs(30),

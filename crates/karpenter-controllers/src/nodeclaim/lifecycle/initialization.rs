@@ -1,4 +1,5 @@
-//! Initialization: a registered node is ready, has no startup and ephemeral taints, and reports every requested resource.
+//! Initialization: decides whether a registered node is ready, has no startup or ephemeral taints, and reports every
+//! requested resource.
 //!
 //! Upstream: pkg/controllers/nodeclaim/lifecycle/initialization.go.
 
@@ -14,19 +15,19 @@ use karpenter_state::claim::{
 use karpenter_state::node::is_node_ready;
 use serde_json::{Value, json};
 
-/// The node lifecycle controller removes this taint shortly after the node became ready.
+/// Kubernetes' node lifecycle controller removes this taint shortly after the node has become ready.
 const TAINT_NOT_READY: &str = "node.kubernetes.io/not-ready";
 
 #[derive(Debug)]
 pub(super) enum Initialization {
-    /// The condition was set in an earlier reconcile.
+    /// The condition `Initialized` was set in an earlier reconcile, so there is nothing to decide.
     AlreadyDecided,
     /// The node is not registered, or it is rebooting.
     NotApplicable,
     NotYet {
         reason: &'static str,
         message: String,
-        /// The node, if `not-ready` is its only ephemeral taint: pods can be scheduled to it soon.
+        /// The node, if `not-ready` is its only ephemeral taint, so that pods can be scheduled to it soon.
         opens: Option<Arc<Node>>,
     },
     Done {

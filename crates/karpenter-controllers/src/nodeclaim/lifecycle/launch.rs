@@ -57,7 +57,8 @@ pub(super) fn classify(answer: Result<Instance, CloudError>) -> LaunchOutcome {
     }
 }
 
-/// Pods may select nodes of Provisioners by the label keys of Karpenter before 0.15, which kube-scheduler does not map.
+/// Adds labels with the dotted keys that Karpenter used before 0.15. Pods may select nodes of Provisioners by these
+/// keys, and the kube-scheduler does not map them to the current keys.
 fn add_dotted(labels: &mut BTreeMap<String, String>) {
     for (dotted, current) in DOTTED {
         if let Some(value) = labels.get(current).cloned() {
@@ -66,7 +67,8 @@ fn add_dotted(labels: &mut BTreeMap<String, String>) {
     }
 }
 
-/// Records the instance in the claim. Labels of the claim are kept; annotations of the claim are overwritten.
+/// Writes the launched instance to the claim. If claim and instance have a label with the same key, the claim's value
+/// is kept; of annotations, the instance's value.
 pub(super) fn record(claim: &mut NodeClaim, instance: Instance, now: Timestamp) {
     let mut labels = instance.labels;
     labels.extend(claim.metadata.labels.take().unwrap_or_default());
@@ -89,8 +91,8 @@ fn some_unless_empty<V>(map: BTreeMap<String, V>) -> Option<BTreeMap<String, V>>
     Some(map).filter(|map| !map.is_empty())
 }
 
-/// Sets a condition that is already true or false again with the same status, so that its observed generation is the
-/// current one.
+/// Sets a condition that is true or false to the same status again, so that its observed generation becomes the current
+/// one.
 pub(super) fn follow_generation(claim: &mut NodeClaim, kind: &str, now: Timestamp) {
     let Some(current) = condition(claim, kind).cloned() else { return };
     change_conditions(claim, now, |set| match current.status {
@@ -100,7 +102,7 @@ pub(super) fn follow_generation(claim: &mut NodeClaim, kind: &str, now: Timestam
     });
 }
 
-/// The back-off after this many failures.
+/// The wait before the next launch after this many failures.
 pub(super) fn backoff(failures: u32) -> Duration {
     BACKOFF_MIN.saturating_mul(1 << failures.saturating_sub(1).min(10)).min(BACKOFF_MAX)
 }
@@ -110,7 +112,7 @@ pub(super) fn add(now: Timestamp, wait: Duration) -> Timestamp {
     now.checked_add(wait).unwrap_or(Timestamp::MAX)
 }
 
-/// The text, truncated to the size of an event's message.
+/// The text, truncated to the maximum size of a message in an event or a condition.
 pub(super) fn truncate(text: &str) -> String {
     const MORE: &str = "...";
     if text.len() <= MESSAGE_BYTES_MAX {

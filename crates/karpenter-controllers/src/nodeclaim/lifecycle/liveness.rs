@@ -31,7 +31,8 @@ pub(super) fn decide(claim: &NodeClaim, now: Timestamp) -> Liveness {
     check(claim, REGISTERED, REGISTRATION_TIMEOUT, DeletionCause::RegistrationTimeout, now)
 }
 
-/// The timeout counts from the last transition of the condition, or from the creation of the claim.
+/// Whether the condition `kind` has not become true within `limit`. The time counts from its last transition, or from
+/// the creation of the claim if the condition is missing.
 fn check(claim: &NodeClaim, kind: &str, limit: Duration, cause: DeletionCause, now: Timestamp) -> Liveness {
     let changed = condition(claim, kind).and_then(|condition| condition.last_transition_time.as_ref());
     let started = changed.or(claim.metadata.creation_timestamp.as_ref()).map_or(now, |time| time.0);

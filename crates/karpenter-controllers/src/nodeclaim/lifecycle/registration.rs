@@ -16,17 +16,18 @@ use serde_json::{Map, Value, json};
 
 #[derive(Debug)]
 pub(super) enum Registration {
-    /// The condition was set in an earlier reconcile.
+    /// The condition `Registered` was set in an earlier reconcile, so there is nothing to decide.
     AlreadyDecided,
     NodeMissing,
     MultipleNodes,
-    /// One patch adds what the node lacks and removes the unregistered taint.
+    /// The node can be registered. The patch adds what the node lacks and removes the unregistered taint.
     Register {
         node: Arc<Node>,
         patch: Option<Value>,
         lacks_taint: bool,
     },
-    /// The patch adds what the node lacks; the unregistered taint stays, because these hooks are not ready.
+    /// The node cannot be registered yet, because the hooks `by` are not ready. The patch adds what the node lacks, but
+    /// keeps the unregistered taint.
     Held {
         node: Arc<Node>,
         patch: Option<Value>,
@@ -35,19 +36,19 @@ pub(super) enum Registration {
     },
 }
 
-/// Whether nothing but hooks prevents registration.
+/// Whether the node can be registered if the hooks are ready.
 pub(super) fn is_ready_to_register(claim: &NodeClaim, nodes: &[Arc<Node>]) -> bool {
     matches!(decide(claim, nodes, &[]), Registration::Register { .. })
 }
 
-/// `held_by`: names of the hooks that are not ready.
+/// Decides whether the node can be registered. `held_by` contains the names of the hooks that are not ready.
 pub(super) fn decide(claim: &NodeClaim, nodes: &[Arc<Node>], held_by: &[String]) -> Registration {
     if condition_status(claim, REGISTERED) != ConditionStatus::Unknown {
         return Registration::AlreadyDecided;
     }
     match nodes {
         [] => Registration::NodeMissing,
-        // No finalizer can be added to a terminating node.
+        // A terminating node is treated as missing, because no finalizer can be added to it.
         [node] if is_deleting(&**node) => Registration::NodeMissing,
         [node] => {
             let lacks_taint =
@@ -108,7 +109,7 @@ fn patch(claim: &NodeClaim, node: &Node, opens: bool) -> Option<Value> {
     (!patch.is_empty()).then_some(Value::Object(patch))
 }
 
-/// Entries that the node lacks, or has with another value.
+/// The entries of `wanted` that the node does not have with the same value.
 fn missing<'a>(
     wanted: Option<&'a BTreeMap<String, String>>,
     present: Option<&BTreeMap<String, String>>,
@@ -137,7 +138,8 @@ fn owners(claim: &NodeClaim, node: &Node) -> Option<Vec<OwnerReference>> {
     Some(owners)
 }
 
-/// The node's taints, and those taints of the claim that it lacks (by key and effect).
+/// The taints of the node after registration: its own, and those of the claim that it lacks. Taints are compared by key
+/// and effect.
 fn taints(claim: &NodeClaim, node: &Node) -> Vec<Taint> {
     let mut taints: Vec<Taint> = taints_of(node).cloned().collect();
     if label(node, labels::DO_NOT_SYNC_TAINTS) != Some("true") {

@@ -405,7 +405,7 @@ fn termination_of_a_claim_proceeds_in_order() {
         ),
         (decide(terminating(&["Registered=True"], with_id.clone()), &[&deleting_node], None), "await"),
         (decide(terminating(&["Registered=True"], with_id.clone()), &[], None), "end kwok://node"),
-        // The Node of an unregistered claim is not deleted; it is removed with its instance.
+        // The Node of an unregistered claim is not deleted here, because it is removed with its instance.
         (decide(terminating(&["Registered=Unknown"], with_id), &[&alive], None), "end kwok://node"),
         (decide(terminating(&["Launched=Unknown"], json!({})), &[], None), "release"),
         (

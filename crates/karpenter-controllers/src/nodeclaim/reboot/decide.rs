@@ -1,4 +1,4 @@
-//! The next step of a reboot: drain the node, issue the reboot, wait for the new boot; or fail.
+//! Decides the next step of a reboot: drain the node, call the provider, wait until the node has booted, or fail.
 //!
 //! Upstream: pkg/controllers/nodeclaim/reboot.
 
@@ -21,7 +21,7 @@ use crate::evictions::EvictionMode;
 use crate::evictions::drain::{MIN_DRAIN_TIME, decide_drain};
 
 pub const POLL: Duration = Duration::from_secs(15);
-/// How long the provider may take to accept the reboot; counted by each process from its first call.
+/// How long the provider may take to accept the reboot. Each process measures the time from its own first call.
 pub const ISSUANCE_TIMEOUT: Duration = Duration::from_secs(5 * 60);
 /// How long the node may take to become ready after the reboot was issued.
 pub const OBSERVATION_WINDOW: Duration = Duration::from_secs(20 * 60);
@@ -81,9 +81,10 @@ pub enum Step {
         boot_id: String,
         is_recorded: bool,
     },
-    /// The boot id has changed since it was recorded, so the reboot was issued: wait for recovery.
+    /// The boot id of the node has changed since it was recorded, so the provider has accepted the reboot. Record that,
+    /// and wait until the node is ready.
     MarkIssued,
-    /// The node has not recovered yet. A node with a new boot id is untainted at once.
+    /// The node has not recovered yet. If its boot id has changed, it has booted, and its taint is removed at once.
     Observe {
         has_booted: bool,
     },
@@ -94,7 +95,8 @@ pub fn decide(facts: &Facts, now: Timestamp) -> Step {
     let Some(rebooting) = active(&facts.claim) else { return Step::Nothing };
     let phase_end = deadline(facts, rebooting);
     let Some(node) = facts.node.as_deref() else {
-        // Without a node there is no call of the provider from which the issuance timeout would count.
+        // Without a node the provider is not called, so the issuance timeout counts from the request instead of the
+        // first call.
         let end = phase_end.unwrap_or_else(|| later(requested_at(rebooting), ISSUANCE_TIMEOUT));
         return if now > end { timed_out(rebooting) } else { Step::Wait(POLL) };
     };
@@ -134,7 +136,7 @@ fn requested(facts: &Facts, rebooting: &Condition, node: &Node, now: Timestamp) 
         .unwrap_or_else(|| Step::Issue { boot_id: boot_id.to_owned(), is_recorded: false })
 }
 
-/// The pods to evict; `None` when the drain is complete or its maximum duration has passed.
+/// The step that continues the drain; `None` when the drain is complete or its maximum duration has passed.
 fn drain(facts: &Facts, since: Timestamp, bound: Option<Duration>, now: Timestamp) -> Option<Step> {
     if bound == Some(Duration::ZERO) {
         return None;
@@ -145,13 +147,14 @@ fn drain(facts: &Facts, since: Timestamp, bound: Option<Duration>, now: Timestam
         let again = match deadline {
             None => POLL,
             Some(end) if end > now => POLL.min(until(now, end)),
-            // Remaining pods stay on the node during the reboot.
+            // The maximum duration has passed: the remaining pods stay on the node during the reboot.
             Some(_) => return None,
         };
         let mode = deadline.map_or(EvictionMode::Evict, EvictionMode::EvictUntil);
         return Some(Step::Drain { evict: drain.evict, mode, again });
     }
-    // The minimum drain time applies even without pods: a pod may have been bound while the taint was added.
+    // The minimum drain time also applies to a node without pods, because a pod may have been bound while the taint was
+    // added.
     let floor = later(since, MIN_DRAIN_TIME);
     let mode = deadline.map_or(EvictionMode::Evict, EvictionMode::EvictUntil);
     (floor > now).then(|| Step::Drain { evict: Vec::new(), mode, again: until(now, floor) })
@@ -163,7 +166,7 @@ fn observe(claim: &NodeClaim, node: &Node) -> Step {
     if has_booted && is_node_ready(node) { Step::Succeed } else { Step::Observe { has_booted } }
 }
 
-/// The maximum duration of the drain: `None` is unlimited, zero skips the drain.
+/// The maximum duration of the drain: `None` means no limit, and zero means no drain.
 pub fn drain_bound(claim: &NodeClaim) -> Result<Option<Duration>, String> {
     let Some(text) = annotation(claim, labels::ANNOTATION_REBOOT_TERMINATION_GRACE_PERIOD) else {
         return Ok(None);
@@ -175,7 +178,8 @@ pub fn drain_bound(claim: &NodeClaim) -> Result<Option<Duration>, String> {
     Ok(Some(Duration::from_nanos(nanos)))
 }
 
-/// The deadline of the current phase.
+/// When the current phase, the call of the provider or the recovery of the node, times out; `None` before the first
+/// call.
 fn deadline(facts: &Facts, rebooting: &Condition) -> Option<Timestamp> {
     if rebooting.reason == ISSUED {
         issued_at(&facts.claim, rebooting).map(|issued| later(issued, OBSERVATION_WINDOW))
@@ -197,15 +201,15 @@ pub fn requested_at(rebooting: &Condition) -> Timestamp {
     rebooting.last_transition_time.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0)
 }
 
-/// The condition `Initialized` became unknown when the reboot was issued. On a node that was never initialized it has been
-/// unknown for longer; then the time of the request counts.
+/// When the provider accepted the reboot: since then the condition `Initialized` is unknown. On a node that was never
+/// initialized, the condition has been unknown for longer, so the time of the request is used if it is later.
 pub fn issued_at(claim: &NodeClaim, rebooting: &Condition) -> Option<Timestamp> {
     let initialized = condition(claim, INITIALIZED)?;
     let since = initialized.last_transition_time.as_ref()?.0;
     (initialized.status == ConditionStatus::Unknown).then(|| since.max(requested_at(rebooting)))
 }
 
-/// An idempotency token: the same for every call for one reboot, by any process.
+/// The idempotency token of a reboot. Every call for the same reboot has the same token, even from another process.
 pub fn operation_id(claim: &NodeClaim, rebooting: &Condition, boot_id: &str) -> String {
     format!("{}-{}-{boot_id}", uid_of(claim), requested_at(rebooting).as_nanosecond())
 }

@@ -22,7 +22,8 @@ fn at(seconds: i64) -> Timestamp {
     start + SignedDuration::from_secs(seconds)
 }
 
-/// A claim whose reboot was requested at 0 with this reason, and issued at 100 if the reason says so.
+/// A claim whose condition `Rebooting` has this reason. The reboot was requested at second 0, and if the reason is
+/// `ISSUED`, accepted at second 100.
 fn claim(reason: &str, annotations: Value) -> NodeClaim {
     let is = |kind: &str, status: &str, reason: &str, seconds: i64| {
         json!({"type": kind, "status": status, "reason": reason, "message": "rebooting for A/B",
@@ -142,7 +143,7 @@ fn reboot_is_issued_until_the_boot_id_changes() {
     let recorded = || claim(REQUESTED, json!({"karpenter.sh/reboot-pre-boot-id": "a"}));
     let ask = Step::Issue { boot_id: "a".to_owned(), is_recorded: true };
     assert_eq!(decide(&facts(recorded(), node("a", "True")), at(1)), ask);
-    // Pods that were bound after the drain do not delay the reboot.
+    // Pods that are bound after the drain do not delay the reboot.
     let late = Facts { pods: vec![pod("p", json!({}))], ..facts(recorded(), node("a", "True")) };
     assert_eq!(decide(&late, at(1)), ask);
     assert_eq!(decide(&facts(recorded(), node("b", "False")), at(1)), Step::MarkIssued);

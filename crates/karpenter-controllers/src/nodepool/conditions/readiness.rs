@@ -1,4 +1,4 @@
-//! The condition `NodeClassReady` of a NodePool.
+//! Sets the condition `NodeClassReady` of a NodePool.
 //!
 //! Upstream: pkg/controllers/nodepool/readiness.
 
@@ -41,7 +41,7 @@ impl NodeClassState {
     }
 }
 
-/// Sets the condition by the state of the node class.
+/// Sets the condition `NodeClassReady` from the state of the node class.
 pub(crate) fn record(conditions: &mut ConditionSet<'_>, class: &NodeClassState) {
     match class {
         NodeClassState::Missing => {

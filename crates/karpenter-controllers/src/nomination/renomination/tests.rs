@@ -36,10 +36,10 @@ fn pods_without_nomination_are_nominated_while_they_fit() {
     assert_eq!(decided(&[], three()), (names(&["a", "b", "c"]), names(&[])));
     // Another pod uses two of the four CPUs of the node.
     assert_eq!(decided(&[pod("x", "2", None)], three()), (names(&["a"]), names(&["b", "c"])));
-    // A nominated pod keeps its capacity, independent of the order of names.
+    // The capacity of a nominated pod is counted first, whatever the names of the pods.
     let nominated = vec![pending("a", "2", None), pending("z", "3", Some("n"))];
     assert_eq!(decided(&[], nominated), (names(&[]), names(&["a"])));
-    // If the capacity is used by another pod, the nomination has no effect, unless that pod is terminating.
+    // A nominated pod loses its reservation if another pod uses the capacity, unless that pod is terminating.
     let nominated = || vec![pending("a", "3", Some("n"))];
     let mut other_pod = (*pod("x", "2", None)).clone();
     assert_eq!(decided(&[Arc::new(other_pod.clone())], nominated()), (names(&[]), names(&["a"])));

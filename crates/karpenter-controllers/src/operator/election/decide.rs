@@ -5,7 +5,7 @@ use std::time::Duration;
 use k8s_openapi::api::coordination::v1::Lease;
 use tokio::time::Instant;
 
-/// A lease, and when this candidate first saw it in this form.
+/// The lease as this candidate last read it, and when it first read this version.
 #[derive(Debug, Clone)]
 pub(super) struct Observed {
     pub(super) lease: Lease,
@@ -31,7 +31,8 @@ pub(super) enum LeaseAction {
     Wait,
 }
 
-/// The duration is that of this candidate's settings, not that in the lease.
+/// Decides what to do with the lease. `duration` is the lease duration of this candidate's settings, not the one in the
+/// lease.
 pub(super) fn decide(
     observed: Option<&Observed>,
     identity: &str,

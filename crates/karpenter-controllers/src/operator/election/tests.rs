@@ -78,7 +78,7 @@ async fn second_candidate_acquires_released_lease() {
     assert_eq!((taken.holder_identity.as_deref(), taken.lease_transitions), (Some("second_2"), Some(1)));
 }
 
-/// The passes that are in progress at shutdown may take longer than the lease duration.
+/// At shutdown, the passes in progress may take longer than the lease duration.
 #[tokio::test(start_paused = true)]
 async fn lease_is_renewed_while_passes_end() {
     let (client, clock) = world();
@@ -97,7 +97,7 @@ async fn lease_is_renewed_while_passes_end() {
     candidate_task.await.expect("acquired");
 }
 
-/// The deadline does not start with the shutdown, because the lease may be almost expired by then.
+/// The renew deadline does not start again at the shutdown, because the lease may be almost expired at that time.
 #[tokio::test(start_paused = true)]
 async fn renew_deadline_counts_from_last_renewal() {
     let (client, clock) = world();

@@ -1,5 +1,5 @@
-//! Environment variables whose values Go cannot parse. Upstream uses the default instead; so does this process, with
-//! a warning.
+//! Finds environment variables whose values Go cannot parse. Like upstream, this process ignores such a value and uses
+//! the default; it also logs a warning.
 
 use std::any::TypeId;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use karpenter_model::spread_share::SpreadShare;
 
 use super::values::parse_go_bool;
 
-/// A variable whose value is ignored.
+/// A variable that is ignored because of its value, and the default that is used instead.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IgnoredVariable {
     pub variable: String,
@@ -19,7 +19,8 @@ pub struct IgnoredVariable {
     pub default: String,
 }
 
-/// Removes variables with invalid values from the command, and returns them. `value_of` reads the environment.
+/// Removes the environment variables with invalid values from the command, so that clap uses the defaults, and returns
+/// these variables. `value_of` reads the environment.
 pub fn without_unreadable(
     command: Command,
     value_of: impl Fn(&str) -> Option<String>,
@@ -53,7 +54,7 @@ fn unreadable(argument: &Arg, value_of: impl Fn(&str) -> Option<String>) -> Opti
     } else if is(TypeId::of::<NodeCountTolerance>()) {
         value.parse::<NodeCountTolerance>().is_ok()
     } else {
-        // Upstream ends with an error for invalid values of these types, and so does this process.
+        // An invalid value of another type is not ignored: upstream exits with an error, and so does this process.
         true
     };
     let defaults = argument.get_default_values().iter().map(|default| default.to_string_lossy());

@@ -1,4 +1,4 @@
-//! The text form of the feature gates.
+//! Parses feature gates from text such as `NodeRepair=true,StaticCapacity=false`.
 
 use std::str::FromStr;
 
@@ -30,7 +30,8 @@ impl FeatureGates {
 impl FromStr for FeatureGates {
     type Err = String;
 
-    /// Gates that are not named keep their default. If a gate is named twice, the last value is used.
+    /// Parses feature gates. Gates that are not in the text keep their default. If a gate is in it twice, the last
+    /// value is used.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let mut gates = Self::default();
         for pair in text.split(',').filter(|pair| !pair.is_empty()) {

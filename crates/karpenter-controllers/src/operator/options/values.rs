@@ -30,7 +30,7 @@ pub fn boolean<const DEFAULT: bool>(value: &str) -> Result<bool, String> {
     or_default(value, DEFAULT, parse_go_bool, "valid: true, false")
 }
 
-/// Accepts what Go's `strconv.ParseBool` accepts.
+/// Parses a boolean like Go's `strconv.ParseBool`.
 pub fn parse_go_bool(value: &str) -> Option<bool> {
     match value {
         "1" | "t" | "T" | "TRUE" | "true" | "True" => Some(true),
@@ -77,7 +77,7 @@ pub(super) fn gates(value: &str) -> Result<FeatureGates, String> {
     value.parse()
 }
 
-/// One of the listed values; case matters.
+/// Parses one of the variants of an enum. Upper and lower case are different. An empty value is the default.
 pub fn choice<T: ValueEnum + Clone>(value: &str, default: T) -> Result<T, String> {
     if value.is_empty() {
         return Ok(default);

@@ -42,7 +42,7 @@ fn provisioning_condition_follows_result_of_virtual_pods() {
             tally(2, 0, 1),
             Some(("False", "RequiresNewCapacity", "0/3 virtual pods required new capacity, 1 failed")),
         ),
-        // The number of replicas increased while the plan was made, so the result does not apply.
+        // The number of replicas increased while the plan was made, so the result is not written.
         ("True", 4, tally(3, 0, 0), None),
     ];
     let now = Timestamp::from_second(60).expect("a time");

@@ -17,8 +17,8 @@ pub(crate) struct Member<'a> {
     pub(crate) pods: &'a [std::sync::Arc<Pod>],
 }
 
-/// The order of deletion: claims that are not launched, empty nodes, then nodes by disruption cost. Nodes with a
-/// do-not-disrupt pod are last.
+/// The order in which claims are deleted: first claims that are not launched, then those with an empty node, then by
+/// the disruption cost of the pods on the node. Nodes with a do-not-disrupt pod are last.
 #[derive(Debug, Clone, Copy, PartialEq, PartialOrd)]
 enum DeletionOrder {
     Unlaunched,
@@ -56,7 +56,7 @@ fn deletion_order(member: &Member<'_>, deletion_costs: DeletionCosts, now: Times
     DeletionOrder::Occupied { is_do_not_disrupt, cost: cost * lifetime_left(member.claim, now) }
 }
 
-/// The share of `expireAfter` that is left, from 0 to 1; 1 for claims that do not expire.
+/// The share of `expireAfter` that is left, from 0 to 1. Claims that do not expire have 1.
 fn lifetime_left(claim: &NodeClaim, now: Timestamp) -> f64 {
     let expires_after = claim.spec.expire_after.as_ref().and_then(|after| after.nanos());
     let created = claim.metadata.creation_timestamp.as_ref();

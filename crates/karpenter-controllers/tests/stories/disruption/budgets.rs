@@ -49,8 +49,8 @@ async fn budget_of_half_disrupts_half_of_the_empty_nodes_at_once() {
     world.stop().await;
 }
 
-/// With a budget of one, further commands are validated while the first one runs: the validation delay of 15 s does
-/// not add up.
+/// The budget allows one disruption. While the first command runs, the others wait out their validation delay of 15 s,
+/// so that they start as soon as the budget allows.
 #[tokio::test(start_paused = true)]
 async fn commands_awaiting_budget_start_as_soon_as_it_allows() {
     let one_by_one = json!({"consolidateAfter": "0s", "budgets": [{"nodes": "1"}]});

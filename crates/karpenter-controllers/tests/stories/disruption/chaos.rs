@@ -1,4 +1,4 @@
-//! Another controller taints every new node, so that no pod can run: the number of nodes stays bounded.
+//! Tests that the number of nodes stays bounded while another controller taints every new node, so that no pod can run.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -33,12 +33,13 @@ async fn taint_all(nodes: Store<Node>, api: Api<Node>) {
         let version = node.metadata.resource_version.clone();
         let patch = json!({"metadata": {"resourceVersion": version}, "spec": {"taints": taints}});
         let name = node.metadata.name.clone().unwrap_or_default();
-        // On a conflict the watch delivers the newer node, and it is tried again.
+        // After a conflict, the watch delivers the newer version of the node, and the patch is sent again.
         let _ = api.patch(&name, &PatchParams::default(), &Patch::Merge(patch)).await;
     }
 }
 
-/// Returns the maximum number of nodes at the same time within five minutes, and the number of all nodes.
+/// Lets the other controller taint nodes for five minutes. Returns the maximum number of nodes that existed at the same
+/// time, and the number of all nodes.
 async fn run_away(capacity_type: &str, disruption: Value) -> (usize, usize) {
     let world = World::start().await;
     let pool = world.pool(disruption, json!({})).await;

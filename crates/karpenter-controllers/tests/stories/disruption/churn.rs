@@ -1,5 +1,6 @@
-//! Simulated hours of workloads that scale, instances that disappear and NodePools that change, each followed by
-//! hours without changes. In those, disruption must converge quickly to a price near the lower bound and then stop.
+//! Tests that disruption converges. Simulated hours in which workloads scale, instances disappear and NodePools change
+//! are followed by hours without changes. In these, disruption must quickly reach a price near the lower bound and then
+//! stop.
 //!
 //! Invariants are checked on every watch event.
 
@@ -20,17 +21,17 @@ use serde_json::{Value, json};
 use crate::disruption::support::{anti_affinity, is_settled};
 use crate::disruption::world::{World, has_disrupted_taint, is_of, is_running, label, node_names, status_of};
 
-/// Maximum ratio of the fleet's price to the lower bound. A fleet of a few nodes cannot get closer to the bound: the
-/// budget allows three disruptions at a time, spot nodes are not replaced one for one because there are too few
-/// instance types, and some pods do not fill a node, which a full repack could not avoid either.
+/// The maximum ratio of the fleet's price to the lower bound. A fleet of a few nodes cannot get closer, for three
+/// reasons: the budget allows three disruptions at a time; spot nodes are not replaced one for one, because there are
+/// too few instance types; and some pods do not fill a node, which even a full repack could not avoid.
 const PRICE_RATIO_MAX: f64 = 1.22;
-/// Disruption budget: nodes that may be disrupted at once.
+/// The disruption budget: how many nodes may be disrupted at the same time.
 const BUDGET: usize = 3;
-/// Replicas of the workload that is never scaled, each on a node of its own. Its PodDisruptionBudget allows one to be
-/// unavailable.
+/// The number of replicas of the workload that is never scaled. Each replica runs on its own node, and its
+/// PodDisruptionBudget allows one replica to be unavailable.
 const STEADY: usize = 4;
 
-/// Records violated invariants.
+/// Checks invariants on every watch event and records violations.
 #[derive(Clone, Default)]
 struct InvariantChecker {
     violations: Arc<Mutex<BTreeSet<String>>>,
@@ -142,7 +143,7 @@ impl InvariantChecker {
     }
 }
 
-/// A generator of pseudo-random numbers that are the same in every run.
+/// A generator of pseudo-random numbers. With the same seed it produces the same numbers in every run.
 struct Random(u64);
 
 impl Random {
@@ -176,7 +177,8 @@ async fn begin() -> World {
     world
 }
 
-/// Simulates an hour with a change every few minutes. Returns how often the settled fleet became cheaper.
+/// Simulates an hour in which something changes every few minutes. Returns how often the price of the settled fleet
+/// fell.
 async fn busy_hour(world: &World, checker: &InvariantChecker, random: &mut Random, hour: u64) -> usize {
     let mut saved = 0;
     if hour.is_multiple_of(3) {
@@ -211,8 +213,8 @@ async fn busy_hour(world: &World, checker: &InvariantChecker, random: &mut Rando
     saved
 }
 
-/// Evaluates a dump of the cluster independently of the controller: price of the fleet, its lower bound and the
-/// number of commands that would still be found.
+/// Evaluates a dump of the cluster without the controller. Returns the price of the fleet, its lower bound, and the
+/// number of commands that this evaluation finds.
 async fn independent_evaluation(world: &World) -> (f64, f64, usize) {
     let objects = Objects {
         node_pools: world.list::<NodePool>().await,
@@ -242,7 +244,7 @@ struct SettledFleet {
 }
 
 impl SettledFleet {
-    /// The state of a settled fleet; `None` while something is in progress.
+    /// The state of the fleet if it is settled; `None` while a command is in progress.
     async fn observe(world: &World, checker: &InvariantChecker) -> Option<Self> {
         let claims = world.claims().await;
         let nodes = node_names(world.nodes().await.iter());
@@ -252,14 +254,15 @@ impl SettledFleet {
         if is_drifted || is_lost || !is_settled(world).await || !world.pods().await.iter().all(is_running) {
             return None;
         }
-        // The observation takes several requests, and the cluster may change in between.
+        // Reading the state takes several requests, and the cluster may change in between.
         let names: BTreeSet<String> = claims.iter().filter_map(|claim| claim.metadata.name.clone()).collect();
         if world.claim_names().await != names {
             return None;
         }
         let price = claims.iter().map(|claim| price_of(claim).expect("a price")).sum();
         let entries = world.operator.context().journal.entries_after(0);
-        // A command is recorded in the journal before its effects are visible.
+        // The journal contains a command before its effects are visible in objects, so a recent entry means that the
+        // fleet is not settled.
         let is_fresh = |entry: &JournalEntry| world.clock.now().duration_since(entry.at).as_secs() < 20;
         if entries.last().is_some_and(is_fresh) {
             return None;
@@ -267,7 +270,8 @@ impl SettledFleet {
         Some(Self { price, decision: entries.last().map_or(0, |entry| entry.number) })
     }
 
-    /// Whether only consolidation commands were executed since `before`. `None` if there were other commands.
+    /// Whether consolidation commands, and no other commands, were executed since `before`. `None` if there were other
+    /// commands.
     fn is_saved_since(self, world: &World, before: Self) -> Option<bool> {
         let entries = world.operator.context().journal.entries_after(before.decision);
         let is_saving = |entry: &JournalEntry| {
@@ -286,8 +290,8 @@ impl SettledFleet {
     }
 }
 
-/// Observes the cluster for this many seconds without making changes. Whenever the fleet is settled, its price must
-/// equal the previous one, or be lower if consolidation happened in between. Returns how often it was lower.
+/// Observes the cluster for this many seconds without changing it. Whenever the fleet is settled, its price must be the
+/// previous one, or lower if consolidation happened in between. Returns how often it was lower.
 async fn savings(world: &World, checker: &InvariantChecker, seconds: i64) -> usize {
     let until = world.seconds() + seconds;
     // The controllers need some seconds to observe the preceding changes.
@@ -337,8 +341,8 @@ async fn quiet_hours(world: &World, checker: &InvariantChecker, hour: u64, hours
     saved
 }
 
-/// Alternates one busy hour and `quiet` quiet hours, `times` times. Returns the number of replacements, and how often
-/// the settled fleet became cheaper.
+/// Simulates `times` times one busy hour and then `quiet` quiet hours. Returns the number of replacements, and how
+/// often the price of the settled fleet fell.
 async fn run(seed: u64, times: u64, quiet: i64) -> (usize, usize) {
     let world = begin().await;
     let checker = InvariantChecker::default();
@@ -364,7 +368,7 @@ async fn fleet_settles_near_lower_bound_over_a_day_of_one_process() {
     assert!(replaced > 0 && saved > 0, "{replaced} replacements, {saved} times cheaper");
 }
 
-/// One busy and one quiet hour each, as separate tests so that none takes long.
+/// Tests with one busy and one quiet hour. Each seed is a separate test, so that no test takes long.
 macro_rules! two_hours {
     ($($name:ident: $seed:literal),* $(,)?) => {
         $(

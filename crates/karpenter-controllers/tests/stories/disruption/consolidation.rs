@@ -1,4 +1,4 @@
-//! Tests of consolidation: empty nodes, and nodes that could be cheaper.
+//! Tests of consolidation: empty nodes, and nodes that can be replaced by cheaper ones.
 
 use std::collections::BTreeSet;
 
@@ -79,7 +79,7 @@ async fn no_command_is_computed_during_a_scale_in() {
     world.until_running("web", 8).await;
     let at_once = json!({"consolidateAfter": "0s", "budgets": [{"nodes": "100%"}]});
     world.merge::<NodePool>("general", json!({"spec": {"disruption": at_once}})).await;
-    // A pod is deleted every second or two, and with each of them more nodes could be consolidated.
+    // A pod is deleted every second or two. After each deletion, more nodes could be consolidated.
     for left in (0..4).rev() {
         let began = world.seconds();
         world.scale("big", left).await;
@@ -91,8 +91,8 @@ async fn no_command_is_computed_during_a_scale_in() {
     assert!(!is_any_closed().await);
     world.until("a node is tainted", is_any_closed, |is_any| *is_any).await;
     let took = world.seconds() - over_at;
-    // Pod churn ends after two seconds without a leaving pod, of which one may have passed already. Validation
-    // follows 15 s later.
+    // Pod churn ends when no pod has left a node for two seconds; one of these may have passed already. The command is
+    // validated 15 s later.
     assert!((16..=40).contains(&took), "{took}: {:?}", world.decisions());
     // The plan considers all deleted pods: two smaller nodes are cheaper than one of the old nodes by more than the moves
     // of its pods are priced at, and no pod is moved twice.
@@ -153,8 +153,8 @@ async fn oversized_node_is_replaced_by_a_cheaper_one_that_is_launched_first() {
     }
 }
 
-/// In cost mode a replacement is initialized only when its pods are evicted; otherwise pods of other commands would
-/// fill it first.
+/// In cost mode, a replacement is initialized only after its pods are evicted, because otherwise pods of other commands
+/// would fill it first.
 #[tokio::test(start_paused = true)]
 async fn replacement_is_initialized_when_its_pods_are_evicted() {
     for (mode, opens_late) in [("cost", true), ("compat", false)] {
@@ -167,7 +167,7 @@ async fn replacement_is_initialized_when_its_pods_are_evicted() {
         let is_old = |claim: &NodeClaim| old.contains(claim.metadata.name.as_deref().unwrap_or_default());
         loop {
             let claims = world.claims().await;
-            // Wait until the old NodeClaim is gone, not only terminating.
+            // The test waits until the old NodeClaim no longer exists; a terminating one is not enough.
             if !claims.iter().any(is_old) {
                 break;
             }
@@ -183,7 +183,8 @@ async fn replacement_is_initialized_when_its_pods_are_evicted() {
     }
 }
 
-/// A replacement whose pods are deleted would otherwise be held for a minute, empty and paid for.
+/// If the pods that should move to a replacement are deleted, the registration gate must not hold the replacement for a
+/// minute, because it is empty and costs money.
 #[tokio::test(start_paused = true)]
 async fn replacement_whose_pods_are_deleted_is_initialized_soon_and_removed() {
     let world = World::start().await;
@@ -193,7 +194,7 @@ async fn replacement_whose_pods_are_deleted_is_initialized_soon_and_removed() {
     let claims = async || world.claim_names().await;
     let both = world.until("a replacement", claims, |names| names.len() == 2).await;
     let replacement = both.difference(&old).next().cloned().unwrap_or_default();
-    // The pod that the replacement was launched for is deleted and not created again.
+    // The only pod that will move to the replacement is deleted, and the Deployment does not create it again.
     world.scale("web", 0).await;
     world.until_running("web", 0).await;
     let began = world.seconds();
@@ -204,7 +205,7 @@ async fn replacement_whose_pods_are_deleted_is_initialized_soon_and_removed() {
     };
     world.until("the replacement is initialized", is_open, |is_open| *is_open).await;
     let took = world.seconds() - began;
-    // The node registers after five seconds, and for five more seconds a new pod is awaited.
+    // The node registers after five seconds. Then the registration gate waits five more seconds for a new pod.
     assert!(took <= 15, "{took}: {:#?}", world.decisions());
     world.until_settled(0).await;
     world.stop().await;
@@ -251,7 +252,6 @@ async fn fragmented_fleet_converges_and_pods_bind_where_planned() {
     world.stop().await;
 }
 
-/// Commands of one evaluation start concurrently.
 #[tokio::test(start_paused = true)]
 async fn commands_of_one_evaluation_start_concurrently() {
     let mut world = World::start().await;
@@ -275,7 +275,8 @@ async fn commands_of_one_evaluation_start_concurrently() {
     set_disruption(&world, consolidate_soon()).await;
     let launched = async || replacements_created_within(&world.claims().await);
     let (_, within) = world.until("six replacements", launched, |(count, _)| *count == 6).await;
-    // Tainting a node, patching its NodeClaim and launching takes more than two seconds each.
+    // Tainting a node, patching its NodeClaim and launching a replacement take more than two seconds each, so the
+    // starts overlap.
     assert!(within <= 4, "{within} seconds between the first and the last");
     world.until_settled(6).await;
     world.until_running("web", 6).await;

@@ -1,5 +1,5 @@
-//! Annotations of a NodePool that restrict consolidation. Each test shows that the annotation blocks the command and
-//! that another value allows it.
+//! Tests of the NodePool annotations that restrict consolidation. Each test shows that one value of an annotation
+//! blocks the command and another value allows it.
 
 use karpenter_api::types::NodePool;
 use kube::Client;
@@ -14,7 +14,7 @@ fn named(name: &str, value: &str) -> Value {
     json!({format!("{PREFIX}{name}"): value})
 }
 
-/// The verdict of the only node of the cluster.
+/// The code of the verdict for the only node of the cluster.
 fn standing(world: &World) -> String {
     let entries = world.operator.context().verdicts.entries(None);
     entries.first().map(|entry| entry.standing.clone()).unwrap_or_default()
@@ -31,7 +31,8 @@ async fn until_only_small_node(world: &World) {
     world.until("only one small node", types, |types| *types == ["s-1x-amd64-linux"]).await;
 }
 
-/// Asserts that `value` of the annotation blocks the command with this verdict and that `other` allows it.
+/// Asserts that the annotation blocks the command with this verdict if it has the value `value`, and allows the command
+/// if it has the value `other`.
 async fn blocks_command(name: &str, value: &str, words: &str, other: &str, disruption: Value) {
     let world = World::start().await;
     oversized_node(&world).await;
@@ -66,7 +67,7 @@ async fn max_moves_per_hour_limits_pod_moves() {
     blocks_command("max-moves-per-hour", "0", "MovesExhausted", "1", consolidate_soon()).await;
 }
 
-/// Starts another process in place of the current one.
+/// Starts a process that takes over from the current one.
 async fn restart(world: &mut World) {
     let old = world.take_over(Client::new(world.server.clone(), "default")).await;
     old.stop().await;
@@ -85,7 +86,7 @@ async fn moves_of_the_last_hour_count_after_a_restart() {
     let noted =
         pool.metadata.annotations.as_ref().and_then(|all| all.get("karpenter.sh/pods-moved").cloned());
     assert!(noted.as_ref().is_some_and(|text| text.ends_with("Z\":1}")), "{noted:?}");
-    // Another oversized node.
+    // This adds another oversized node.
     world.deploy("large", 1, 6000, json!({})).await;
     world.deploy("tiny", 1, 500, json!({})).await;
     world.until_running("large", 1).await;
@@ -120,7 +121,7 @@ async fn cool_down_is_kept_after_a_restart() {
     world.until_running("big", 1).await;
     annotate(&world, named("cool-down", "45m")).await;
     set_disruption(&world, consolidate_soon()).await;
-    // The pods move to the remaining node, which is then much larger than they need.
+    // The pods move to the node that remains. It is then much larger than they need, so a replacement would save.
     world.until("a first command", async || world.decisions().len(), |count| *count == 1).await;
     let moved_at = world.seconds();
     world.until_settled(1).await;
@@ -181,8 +182,8 @@ async fn dry_run_does_not_block_drift() {
 async fn threshold_k_of_balanced_policy_decides() {
     let mut balanced = consolidate_soon();
     balanced["consolidationPolicy"] = json!("Balanced");
-    // 100 % of the disruption cost for 87.5 % of the price: a score of 0.875 meets the threshold for k = 1.15 (0.87)
-    // and not for k = 1.1 (0.91).
+    // The command has 100 % of the disruption cost and saves 87.5 % of the price. The score 0.875 meets the threshold
+    // for k = 1.15 (0.87), and does not meet that for k = 1.1 (0.91).
     blocks_command("balanced-k", "1.1", "Unbalanced", "1.15", balanced).await;
 }
 
@@ -194,7 +195,7 @@ async fn cool_down_after_a_move_blocks_consolidation() {
     world.until_running("more", 1).await;
     annotate(&world, named("cool-down", "45m")).await;
     set_disruption(&world, consolidate_soon()).await;
-    // The command moves two pods to a node of two CPUs. For the one pod that is left later, one CPU is enough.
+    // The command moves two pods to a node of two CPUs. When only one of the pods is left later, one CPU is enough.
     world.until("a first command", async || world.decisions().len(), |count| *count == 1).await;
     world.until_settled(1).await;
     world.until_running("more", 1).await;
@@ -269,7 +270,7 @@ async fn two_nodes_are_replaced_by_two_cheaper_ones() {
     let before = world.claim_names().await;
     world.delete_deployment("big").await;
     world.until_running("big", 0).await;
-    // From now on the pods must run on different nodes, so neither node can take the pods of both.
+    // From now on the pods must run on different nodes, so no node can take both pods.
     let keep_apart = json!({"spec": {"template": {"spec": one_each["spec"].clone(),
         "metadata": {"labels": {"side": "by-side"}}}}});
     world

@@ -1,4 +1,4 @@
-//! The process ends in the middle of a command, before or after each of its writes, and another process takes over.
+//! Tests in which the process crashes before or after each write of a command, and another process takes over.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::disruption::world::{
     World, has_disrupted_taint, is_deleting, is_initialized, is_of, is_running, label, status_of,
 };
 
-/// Drifts one node, which is replaced and terminated, with one crash of the process in between. Returns whether the
+/// Makes one node drift, which is then replaced and terminated, while the process crashes once. Returns whether the
 /// crash happened.
 async fn live_through(crash: WriteCrash) -> bool {
     let mut world = World::start().await;
@@ -34,7 +34,7 @@ async fn live_through(crash: WriteCrash) -> bool {
     loop {
         if crash_state.has_crashed() && !has_crashed {
             has_crashed = true;
-            // Requests of the process that ended are dropped.
+            // The crashed process stays in memory, but its requests no longer reach the server.
             dead.push(world.take_over(Client::new(world.server.clone(), "default")).await);
         }
         let claims = world.claims().await;
@@ -62,8 +62,8 @@ async fn live_through(crash: WriteCrash) -> bool {
         );
         tokio::time::sleep(Duration::from_millis(500)).await;
     }
-    // There is the first node and its replacement. An interrupted launch may leave one more node, which is empty and is
-    // deleted.
+    // At the end there are the first node, its replacement, and at most one more node of an interrupted launch, which
+    // is empty and will be deleted.
     assert!(machines.len() <= 3, "{crash:?}: {machines:?} {:#?}", world.decisions());
     let listed = world.cloud.list().await.map(|listed| listed.len());
     assert_eq!(listed, Ok(1), "{crash:?}");
@@ -78,7 +78,7 @@ async fn crash_at_every_write(is_written: bool) {
             break;
         }
     }
-    // The writes are those of taint, condition, replacement, its launch and registration, deletion and drain.
+    // The writes of a command: taint, condition, replacement, its launch and registration, deletion, and drain.
     assert!(at_write > 20, "only {at_write} writes");
 }
 

@@ -1,5 +1,5 @@
-//! Tests of deleted NodeClaims and NodePools: nodes are drained within their terminationGracePeriod, and a deleted
-//! NodePool launches nothing.
+//! Tests of deleted NodeClaims and NodePools: their nodes are drained within the terminationGracePeriod, and a deleted
+//! NodePool launches no nodes.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -54,8 +54,8 @@ async fn deleted_claim_is_drained_within_termination_grace_period() {
     world.stop().await;
 }
 
-/// Deletes a NodePool with three nodes, with background or foreground propagation. With `has_other`, another NodePool
-/// can hold the pods.
+/// Deletes a NodePool with three nodes, with the propagation policy in `params`. If `has_other` is true, the pods fit
+/// into another NodePool.
 async fn delete_nodepool(params: &DeleteParams, has_other: bool) {
     let world = World::start().await;
     let never = json!({"consolidateAfter": "Never"});

@@ -1,5 +1,5 @@
-//! Tests of the feature gate for pod deletion costs: scaling in removes pods first from nodes that would be disrupted
-//! first.
+//! Tests of the feature gate `PodDeletionCostManagement`: a Deployment that scales in first removes pods from the nodes
+//! that would be disrupted first.
 
 use std::collections::BTreeMap;
 

@@ -43,7 +43,7 @@ async fn drifted_nodes_are_replaced_one_by_one_and_replacements_launch_first() {
     assert_eq!(world.metric(disrupted), Some(3.0));
     let pods = disrupted.replace("nodeclaims_disrupted_total", "pods_disruption_initiated_total");
     assert_eq!(world.metric(&pods), Some(3.0));
-    // The provisioner launched nodes for the pods once, at the beginning.
+    // The provisioner creates NodeClaims only for the pods of the beginning, not during the drift.
     let provisioned = created.replace("drifted", "provisioned");
     assert_eq!(world.metric(&provisioned), Some(3.0));
     world.stop().await;
@@ -57,7 +57,7 @@ async fn replacement_is_not_initialized_before_pods_of_the_drifted_node_are_evic
     world.until_running("web", 2).await;
     world.until_settled(1).await;
     drift(&world).await;
-    // The node must be kept free of other pods, which would use the capacity that is meant for the moved pods.
+    // The node must be closed for other pods, because its capacity is meant for the moved pods.
     let is_kept = |node: &Node| {
         let taints = node.spec.iter().flat_map(|spec| spec.taints.iter().flatten());
         taints.into_iter().any(|taint| taint.key == "karpenter.sh/unregistered")
@@ -79,7 +79,8 @@ async fn budget_of_half_disrupts_half_of_the_drifted_nodes() {
     world.until_settled(4).await;
     drift(&world).await;
     let Peaks { tainted: tainted_max, claims: claims_max } = until_all_replaced(&world, 4, "web", 4).await;
-    // Initialized replacements count among the nodes when half of the nodes may be disrupted.
+    // While the replacements are initialized and the old nodes still exist, both count when the budget is half of the
+    // nodes.
     assert!(
         tainted_max <= claims_max.div_ceil(2) && claims_max <= 7,
         "{tainted_max} tainted, {claims_max} claims"
@@ -88,7 +89,6 @@ async fn budget_of_half_disrupts_half_of_the_drifted_nodes() {
     world.stop().await;
 }
 
-/// Drift commands start concurrently.
 #[tokio::test(start_paused = true)]
 async fn drift_commands_start_concurrently() {
     let mut world = World::start().await;
@@ -176,7 +176,7 @@ async fn pod_disruption_budget_of_zero_blocks_drift() {
     world.stop().await;
 }
 
-/// Three nodes drift. With the default budget, one is attempted at a time.
+/// Three nodes drift. The default budget allows to disrupt one at a time.
 #[tokio::test(start_paused = true)]
 async fn command_whose_replacement_never_registers_is_rolled_back() {
     let world = World::start().await;

@@ -31,7 +31,7 @@ async fn drifted_nodes_whose_pods_fit_elsewhere_are_deleted_within_budget() {
     let world = World::start().await;
     let budgets = json!([{"nodes": "50%"}]);
     world.pool(json!({"consolidateAfter": "Never", "budgets": budgets}), json!({})).await;
-    // The pods with anti-affinity leave capacity for one more pod on each node.
+    // Each node runs one pod with anti-affinity, and has capacity for one more pod.
     world.deploy("hold", 3, 6500, anti_affinity()).await;
     world.until_running("hold", 3).await;
     world.deploy("web", 3, 900, json!({})).await;
@@ -40,7 +40,8 @@ async fn drifted_nodes_whose_pods_fit_elsewhere_are_deleted_within_budget() {
     world.delete_deployment("hold").await;
     world.until_running("hold", 0).await;
     drift(&world).await;
-    // Two nodes are deleted without a replacement; the pods of the third are cheapest on three small nodes.
+    // Two nodes are deleted without a replacement. The pods of the third one are cheapest on three small nodes, which
+    // replace it.
     let peaks = until_all_replaced(&world, 3, "web", 3).await;
     assert!(peaks.tainted <= 2 && peaks.claims <= 4, "{peaks:?} {:#?}", world.decisions());
     assert!(world.decisions().iter().any(|what| what.starts_with("delete ")), "{:#?}", world.decisions());

@@ -1,4 +1,4 @@
-//! Tests which changes of a NodePool cause drift, and what blocks the replacement.
+//! Tests of which changes of a NodePool cause drift, and of what blocks the replacement of drifted nodes.
 
 use std::collections::BTreeSet;
 
@@ -67,7 +67,7 @@ async fn changed_taints_cause_drift() {
     .await;
 }
 
-/// The new node has only the startup taint until the test removes it; the old node stays until then.
+/// The new node keeps a startup taint until the test removes it. The old node must exist until then.
 #[tokio::test(start_paused = true)]
 async fn changed_startup_taints_cause_drift_and_block_initialization() {
     let world = World::start().await;
@@ -156,7 +156,7 @@ async fn changed_requirements_cause_drift_independently_of_the_hash() {
     .await;
 }
 
-/// Three nodes drift. With the default budget, one is attempted at a time.
+/// Three nodes drift. The default budget allows to disrupt one at a time.
 #[tokio::test(start_paused = true)]
 async fn replacement_that_never_initializes_is_kept_and_the_command_rolled_back() {
     let world = World::start().await;
@@ -183,7 +183,7 @@ async fn replacement_that_never_initializes_is_kept_and_the_command_rolled_back(
     let coming = claims.iter().filter(|claim| !is_initialized(claim)).count();
     assert_eq!((claims.len(), coming), (4, 1), "the only replacement stays");
     assert_eq!(world.until_running("web", 3).await.len(), 3);
-    // Further attempts follow with increasing hold-off, whichever node is the candidate.
+    // After each failed command the hold-off is longer, also if another node is the next candidate.
     let mut tries = vec![began];
     for _ in 0..2 {
         world.until("one node is tainted", &tainted, |tainted| tainted.len() == 1).await;
@@ -204,7 +204,7 @@ async fn pod_disruption_budget_with_unready_pods_blocks_drift() {
     let mut unready = anti_affinity();
     unready["metadata"]["annotations"] = json!({"fake-kubelet/never-ready": "true"});
     world.deploy("web", 2, 900, unready).await;
-    // The budget allows one unavailable pod, and both are unavailable.
+    // The budget allows one pod to be unavailable. Both pods are unavailable already.
     world.pod_budget("web", json!({"minAvailable": 1})).await;
     world.until_running("web", 2).await;
     world.until_settled(2).await;

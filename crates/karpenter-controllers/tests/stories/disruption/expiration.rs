@@ -1,5 +1,5 @@
-//! Tests of expired nodes: they are deleted regardless of budgets, and the provisioner launches nodes for their pods
-//! first.
+//! Tests of expired nodes: they are deleted regardless of budgets, after the provisioner has launched nodes for their
+//! pods.
 
 use std::collections::BTreeSet;
 
@@ -8,10 +8,11 @@ use serde_json::{Value, json};
 
 use crate::disruption::world::World;
 
-/// The first node expires and is replaced by one node; then `expireAfter` is set to `Never`.
+/// Lets the first node expire and be replaced by one node. Then sets `expireAfter` to `Never`, so that no other node
+/// expires.
 async fn expire(pods: usize, budget: Option<Value>) {
     let world = World::start().await;
-    // Drift is blocked, because the change of `expireAfter` after the first expiration would cause it.
+    // Drift is blocked, because the nodes drift when `expireAfter` is changed after the first expiration.
     let disruption = json!({"consolidateAfter": "Never", "budgets": [{"nodes": "0"}]});
     world.pool(disruption, json!({"spec": {"expireAfter": "10m"}})).await;
     world.deploy("web", pods, 600, json!({})).await;

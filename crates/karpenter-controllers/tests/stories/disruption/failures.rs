@@ -1,5 +1,5 @@
-//! Tests of commands that fail because their replacement is never initialized: which candidates are held off, and which
-//! are not.
+//! Tests of commands that fail because their replacement is never initialized: which candidates are held off for a
+//! while, and which are not.
 
 use karpenter_api::types::NodePool;
 use serde_json::{Value, json};
@@ -7,14 +7,14 @@ use serde_json::{Value, json};
 use crate::disruption::support::anti_affinity;
 use crate::disruption::world::{World, has_disrupted_taint, is_initialized, is_of, label, node_of};
 
-/// Deploys a pod with a node of its own in the NodePool.
+/// Deploys a pod in the NodePool. The pod needs its own node.
 async fn deploy_in(world: &World, pool: &str) {
     let mut patch = anti_affinity();
     patch["spec"]["nodeSelector"] = json!({"karpenter.sh/nodepool": pool});
     world.deploy(pool, 1, 900, patch).await;
 }
 
-/// Gives new nodes of the NodePool a startup taint that is never removed.
+/// Adds a startup taint to the NodePool's template that is never removed, so that new nodes are never initialized.
 async fn block_initialization(world: &World, pool: &str) {
     let taint = json!({"key": "example.com/stuck", "effect": "PreferNoSchedule"});
     let patch = json!({"spec": {"template": {"spec": {"startupTaints": [taint]}}}});

@@ -1,4 +1,4 @@
-//! Tests the number of requests and evaluations of an idle cluster.
+//! Tests that an idle cluster causes few requests and evaluations.
 
 use serde_json::json;
 
@@ -21,7 +21,7 @@ async fn idle_hour_has_no_writes_and_an_evaluation_every_five_minutes() {
         let looks = "karpenter_voluntary_disruption_decision_evaluation_duration_seconds_count";
         let count = |world: &World| -> f64 {
             let text = world.operator.context().metrics.render();
-            // Every evaluation must have run every method.
+            // Each evaluation must have run all methods.
             let is_one = |line: &&str| line.starts_with(looks) && line.contains("reason=\"empty\"");
             let of_looks = text.lines().filter(is_one);
             of_looks.filter_map(|line| line.rsplit_once(' ')?.1.parse::<f64>().ok()).sum()
@@ -30,15 +30,15 @@ async fn idle_hour_has_no_writes_and_an_evaluation_every_five_minutes() {
         counted.take();
         world.sleep(3600).await;
         let requests = counted.take();
-        // The only writes are the events `Unconsolidatable`, which are repeated every 15 minutes as in upstream: one
-        // per node and one per NodeClaim.
+        // The only writes are events `Unconsolidatable`: one for each node and one for each NodeClaim, repeated every
+        // 15 minutes as in upstream.
         let writes: Vec<_> = requests.iter().filter(|(what, _)| !what.starts_with("GET ")).collect();
         let events: u32 =
             writes.iter().filter(|(what, _)| what.contains("/events")).map(|(_, count)| **count).sum();
         let others: Vec<_> = writes.iter().filter(|(what, _)| !what.contains("/events")).collect();
         assert!(others.is_empty(), "{mode}: {others:#?}");
         assert!(events <= 4 * 8, "{mode}: {writes:#?}");
-        // Watches are restarted from time to time; nothing is listed or read periodically.
+        // The only reads are restarts of watches; the controllers do not list or get objects periodically.
         let reads: u32 =
             requests.iter().filter(|(what, _)| what.starts_with("GET ")).map(|(_, count)| *count).sum();
         assert!(reads <= 400, "{mode}: {reads} {requests:#?}");

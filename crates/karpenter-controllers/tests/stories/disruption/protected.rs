@@ -1,4 +1,4 @@
-//! Tests of pods on one node with the annotation do-not-disrupt, for a duration or without limit.
+//! Tests of nodes whose pods have the annotation do-not-disrupt, some for a duration and some without limit.
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Patch, PatchParams};
@@ -7,7 +7,7 @@ use serde_json::json;
 use crate::disruption::support::drift;
 use crate::disruption::world::{World, has_disrupted_taint};
 
-/// A drifted node is not disrupted until no pod protects it any more.
+/// A drifted node must not be disrupted before the longest protection of its pods has ended.
 #[tokio::test(start_paused = true)]
 async fn node_is_protected_for_the_longest_do_not_disrupt_of_its_pods() {
     for is_for_good in [false, true] {

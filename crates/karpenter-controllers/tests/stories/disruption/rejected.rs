@@ -1,4 +1,5 @@
-//! Tests of commands that fail validation: the objects that had the event for the candidate get an event.
+//! Tests of commands that fail validation: the node and the NodeClaim that had the event about the candidate get an
+//! event about the failure.
 
 use std::collections::BTreeSet;
 
@@ -20,7 +21,7 @@ async fn rejected_command_is_reported_on_node_and_claim_with_the_reason() {
         };
         let proposed = async || world.events("ConsolidationCandidate").await;
         let proposed = world.until("a candidate event", proposed, |events| about(events).len() == 2).await;
-        // An annotation that protects the pod from disruption is set before the validation.
+        // Before the validation, the test sets an annotation that protects the pod from disruption.
         let pod = world.pods().await[0].metadata.name.clone().unwrap_or_default();
         let keep = json!({"metadata": {"annotations": {"karpenter.sh/do-not-disrupt": "true"}}});
         world.api::<Pod>().patch(&pod, &PatchParams::default(), &Patch::Merge(keep)).await.expect("patched");
@@ -55,7 +56,7 @@ async fn empty_node_dropped_at_validation_is_counted() {
         let proposed =
             async || verdicts.entries(None).iter().filter(|entry| entry.standing == "InCommand").count();
         world.until("a command", proposed, |count| *count == 2).await;
-        // An annotation that protects one of the two nodes from disruption is set before the validation.
+        // Before the validation, the test sets an annotation that protects one of the two nodes from disruption.
         let node = world.nodes().await[0].metadata.name.clone().unwrap_or_default();
         let keep = json!({"metadata": {"annotations": {"karpenter.sh/do-not-disrupt": "true"}}});
         world.merge::<Node>(&node, keep).await;

@@ -58,7 +58,7 @@ async fn requested_node_gets_its_own_verdict() {
     let of = |node: Option<&str>| -> Vec<String> {
         verdicts.entries(node).into_iter().map(|entry| entry.standing).collect()
     };
-    // With many nodes, each idle pass explains only some of them.
+    // In a cluster with many nodes, each pass that finds no commands explains only some of the verdicts.
     let some = async || of(None).iter().filter(|standing| *standing == "NotCheaper").count();
     world.until("some verdicts", some, |count| *count == 10).await;
     let entries = verdicts.entries(None);
@@ -79,7 +79,7 @@ async fn requested_node_gets_its_own_verdict() {
     verdicts.request(&node, world.clock.now());
     world.until("the requested verdict", async || of(Some(&node)), |found| found == &["NotCheaper"]).await;
     assert!(world.seconds() - began <= 15);
-    // A later pass explains other nodes; earlier verdicts are kept with their time.
+    // A later pass explains verdicts of other nodes. The earlier explanations are kept, with their time.
     let earlier =
         async || verdicts.entries(None).into_iter().filter(|one| one.alone.is_some()).collect::<Vec<_>>();
     let earlier = world.until("earlier verdicts", earlier, |found| !found.is_empty()).await;
@@ -98,7 +98,7 @@ async fn failed_validation_is_recorded_in_the_journal() {
     set_disruption(&world, consolidate_soon()).await;
     let events = async || world.events("ConsolidationCandidate").await.len();
     world.until("a candidate event", events, |count| *count > 0).await;
-    // Before the validation, an annotation requires a higher saving.
+    // Before the validation, the test sets an annotation that requires a higher saving.
     annotate(&world, json!({"karpenter.sh/consolidation-min-saving-per-hour": "100"})).await;
     let thoughts = world
         .until("a journal entry", async || world.failed_validations(), |events| !events.is_empty())

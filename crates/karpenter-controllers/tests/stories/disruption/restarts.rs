@@ -1,5 +1,5 @@
-//! Tests in which the process ends at each step of each kind of command, and another process takes over: the command is
-//! finished or rolled back, and no taint or condition remains.
+//! Tests in which the process crashes at each step of each kind of command, and another process takes over. The command
+//! must then be finished or rolled back, and no taint or condition of it may remain.
 
 use std::collections::BTreeSet;
 
@@ -49,8 +49,8 @@ impl Kind {
         }
     }
 
-    /// Maximum number of NodeClaims over the whole test: a replacement that the ended process launched may be
-    /// launched again.
+    /// The maximum number of NodeClaims that exist during the whole test. It allows for a replacement that is launched
+    /// again, because the process that launched it crashed.
     fn claims_max(self) -> usize {
         match self {
             Self::Delete | Self::Empty | Self::TerminateFirst => 2,
@@ -70,7 +70,7 @@ impl Kind {
 struct CrashPoint {
     what: &'static str,
     at: fn(&Request<Body>) -> bool,
-    /// The process ends at this occurrence of the request.
+    /// The process crashes at this occurrence of the request, counted from 1.
     nth: u32,
     is_written: bool,
 }
@@ -110,7 +110,7 @@ const CRASH_POINTS: [CrashPoint; 8] = [
     point("after the deletion", deletes_claim, true),
 ];
 
-/// A cluster in which the command is possible, but not allowed yet.
+/// A cluster that is prepared for the command. The command starts only after [`begin`].
 async fn prepared(kind: Kind) -> World {
     let world = World::start_with(|options| {
         options.feature_gates.node_repair = matches!(kind, Kind::Repair);
@@ -133,7 +133,7 @@ async fn prepared(kind: Kind) -> World {
             world.until_running("big", 1).await;
         }
         Kind::Repair | Kind::Several => {
-            // A replacement whose command was rolled back is deleted as an ordinary empty node.
+            // If the command is rolled back, its replacement is an ordinary empty node, which is then deleted.
             let empty = json!({"consolidateAfter": "30s", "consolidationPolicy": "WhenEmpty"});
             world.pool(empty, json!({})).await;
             world.deploy("web", kind.pods(), 1500, json!({})).await;
@@ -156,7 +156,7 @@ async fn begin(kind: Kind, world: &World) {
         Kind::StaticDrift | Kind::TerminateFirst => drift(world).await,
         Kind::Repair => {
             let name = world.nodes().await[0].metadata.name.clone().expect("a name");
-            // The condition is set with a client of its own, not with that of the process that is to end.
+            // The condition is set with another client, because the process whose client would be used may crash.
             let cloud = Kwok::generic(world.client.clone(), world.clock);
             cloud.inject_condition(&name, UNHEALTHY, "True", "Test").await.expect("injected");
         }
@@ -190,7 +190,7 @@ async fn check_invariants(kind: Kind, point: CrashPoint, world: &World, before: 
     }
 }
 
-/// Runs the command with a crash at the point. Returns whether the crash happened.
+/// Runs the command and crashes the process at `point`. Returns whether the crash happened.
 async fn run(kind: Kind, point: CrashPoint) -> bool {
     let mut world = prepared(kind).await;
     let crash_state = CrashState::default();
@@ -198,10 +198,10 @@ async fn run(kind: Kind, point: CrashPoint) -> bool {
     let line = crashing(world.server.clone(), crash, point.at, crash_state.clone());
     let old = world.take_over(line).await;
     old.stop().await;
-    // After this time, the new process has finished its writes at the start.
+    // Wait until the new process has finished the writes that it makes at its start.
     world.sleep(30).await;
     if crash_state.has_crashed() {
-        // The process ended before the command started.
+        // The process crashed before the command started, so there is nothing to check.
         return false;
     }
     let before = world.claim_names().await;
@@ -280,7 +280,7 @@ async fn static_drift_survives_a_crash() {
     crash_at_every_point(Kind::StaticDrift, &CRASH_POINTS.map(|point| point.what)).await;
 }
 
-/// The replacement is launched by the static capacity controller.
+/// The static capacity controller, not the command, launches the replacement.
 #[tokio::test(start_paused = true)]
 async fn terminate_first_drift_survives_a_crash() {
     crash_at_every_point(Kind::TerminateFirst, &CRASH_POINTS.map(|point| point.what)).await;
@@ -327,7 +327,7 @@ async fn command_older_than_its_timeout_is_finished_by_the_next_process() {
     let both = world.until("a replacement", both, |names| names.len() == 2).await;
     world.sleep(10).await;
     world.operator.shutdown_signal().request();
-    // This is longer than the timeout of a command. The replacement registers meanwhile.
+    // The replacement registers during this time, which is longer than the timeout of a command.
     world.sleep(20 * 60).await;
     assert_eq!(world.claim_names().await, both);
     let old = world.take_over(Client::new(world.server.clone(), "default")).await;

@@ -1,4 +1,4 @@
-//! Tests of static NodePools: drifted nodes are replaced from the template, within budget and node limit.
+//! Tests of drifted nodes of static NodePools: they are replaced from the template, within budget and node limit.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use serde_json::json;
 use crate::disruption::support::{PeakCount, drift};
 use crate::disruption::world::{World, has_disrupted_taint, is_initialized, label};
 
-/// Drifts all nodes. Returns the maximum number of NodeClaims and of tainted nodes at the same time.
+/// Makes all nodes drift. Returns the maximum numbers of NodeClaims and of tainted nodes that existed at the same time.
 async fn drifted(replicas: usize, limit: usize, budget: usize) -> (usize, usize) {
     let world = World::start_with(|options| options.feature_gates.static_capacity = true).await;
     let spec = json!({"replicas": replicas, "limits": {"nodes": limit.to_string()},
@@ -56,7 +56,7 @@ async fn budget_allows_two_of_ten_replacements_at_a_time() {
     assert!(claims <= 15 && tainted == 2, "{claims} claims, {tainted} tainted");
 }
 
-/// Terminating NodeClaims count against the limit until they are removed.
+/// Terminating NodeClaims count towards the limit until they no longer exist.
 #[tokio::test(start_paused = true)]
 async fn node_limit_holds_throughout_scaling_and_drift() {
     let world = World::start_with(|options| options.feature_gates.static_capacity = true).await;

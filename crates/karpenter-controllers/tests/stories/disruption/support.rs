@@ -27,7 +27,7 @@ pub(crate) fn anti_affinity() -> Value {
             "labelSelector": {"matchLabels": {"side": "by-side"}}}]}}}})
 }
 
-/// Disruption settings of a NodePool: consolidation after 30 seconds, without a limit by budgets.
+/// Disruption settings of a NodePool: consolidation after 30 seconds, and budgets that do not restrict it.
 pub(crate) fn consolidate_soon() -> Value {
     json!({"consolidateAfter": "30s", "consolidationPolicy": "WhenEmptyOrUnderutilized",
         "budgets": [{"nodes": "100%"}]})
@@ -95,7 +95,8 @@ where
     }
 }
 
-/// One large node with a small pod, which could be replaced if its NodePool allowed consolidation.
+/// Creates one large node with a small pod. The node could be replaced by a smaller one, but its NodePool does not
+/// allow consolidation yet.
 pub(crate) async fn oversized_node(world: &World) {
     world.pool(json!({"consolidateAfter": "Never"}), json!({})).await;
     world.deploy("big", 1, 6000, json!({})).await;
@@ -143,7 +144,7 @@ pub(crate) fn client_with_slow_writes(server: ApiServer, every_write: Duration) 
     Client::new(service, "default")
 }
 
-/// Number of replacements, and seconds between the creation of the first and the last of them.
+/// The number of replacements, and the seconds between the creation of the first and the last one.
 pub(crate) fn replacements_created_within(claims: &[NodeClaim]) -> (usize, i64) {
     let is_launched = |claim: &&NodeClaim| {
         claim.metadata.annotations.iter().flatten().any(|(name, _)| name == "karpenter.sh/replaces")

@@ -1,5 +1,5 @@
-//! Tests of static NodePools at their node limit: with the feature gates, the old node is terminated first, without
-//! them it is not disrupted.
+//! Tests of static NodePools at their node limit. With the feature gates, the old node is terminated before its
+//! replacement is launched; without the gates, it is not disrupted.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ async fn make_unhealthy(world: &World) {
     world.cloud.inject_condition(&name, "KWOKUnhealthy", "True", "Test").await.expect("injected");
 }
 
-/// Asserts that the old node is removed before another one is launched.
+/// Asserts that the old node no longer exists when another one is launched.
 async fn is_terminated_first(world: &World, reason: &str) {
     let before = world.claim_names().await;
     for _ in 0..9000 {
@@ -54,7 +54,7 @@ async fn is_terminated_first(world: &World, reason: &str) {
     panic!("never replaced: {:#?}", world.decisions());
 }
 
-/// Asserts that the node is not disrupted and that an event has the reason.
+/// Asserts that the node is not disrupted, and that an event states the reason.
 async fn assert_not_disrupted(world: &World) {
     let before = world.claim_names().await;
     world.sleep(900).await;
@@ -74,7 +74,7 @@ async fn drifted_node_at_limit_is_terminated_first_with_the_gate() {
 
 #[tokio::test(start_paused = true)]
 async fn drifted_node_at_limit_stays_without_the_gate() {
-    // The feature gate of the other method has no effect.
+    // Only the feature gate of the other disruption method is enabled, which has no effect.
     let world = pool_at_limit(|options| options.feature_gates.terminate_first_repair = true).await;
     drift(&world).await;
     assert_not_disrupted(&world).await;
@@ -84,7 +84,7 @@ async fn drifted_node_at_limit_stays_without_the_gate() {
 #[tokio::test(start_paused = true)]
 async fn unhealthy_node_at_limit_is_terminated_first_with_the_gate() {
     let world = pool_at_limit(|options| options.feature_gates.terminate_first_repair = true).await;
-    // The share of unhealthy nodes is 100 %, but 20 % of one node is rounded up to one, so the repair is allowed.
+    // All nodes are unhealthy, but the limit of 20 % of one node is rounded up to one node, so the repair is allowed.
     make_unhealthy(&world).await;
     is_terminated_first(&world, "unhealthy").await;
     world.stop().await;

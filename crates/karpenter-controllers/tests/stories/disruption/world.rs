@@ -45,7 +45,7 @@ impl World {
         Self::start_with(|_| {}).await
     }
 
-    /// With `--mode compat`.
+    /// A world whose planner runs in mode `compat`.
     pub(crate) async fn compat() -> Self {
         Self::start_with(|options| options.planner_mode = PlannerMode::Compat).await
     }
@@ -56,8 +56,8 @@ impl World {
         let client = Client::new(server.clone(), "default");
         define_kinds(&client).await;
         let mut nodes = ClusterOptions { clock, ..ClusterOptions::default() };
-        // Kubelets renew their leases at the longest interval at which nodes are not considered lost, because lease
-        // renewals are most of what happens in an idle hour.
+        // Most requests in an idle hour are lease renewals of kubelets. So kubelets renew at the longest interval at
+        // which their nodes still count as alive.
         nodes.kubelet.lease_renewal = Duration::from_secs(40);
         let cluster = Cluster::start(client.clone(), nodes).await;
         let mut options = Options::default();
@@ -73,7 +73,7 @@ impl World {
         world
     }
 
-    /// Starts another process in place of the current one, which is returned and not stopped.
+    /// Starts another process in place of the current one. The current process is returned without being stopped.
     pub(crate) async fn take_over(&mut self, client: Client) -> Operator {
         let (cloud, operator) = start_operator(client, self.clock, &self.options).await;
         self.cloud = cloud;
@@ -188,14 +188,14 @@ impl World {
         self.until(&format!("{claims} nodes are left"), look, |seen| *seen == (claims, claims, claims)).await;
     }
 
-    /// Commands of disruption in the journal, without failed validations.
+    /// The decisions of disruption in the journal, without failed validations.
     pub(crate) fn decisions(&self) -> Vec<String> {
         let mut decisions = self.decisions_of("disruption");
         decisions.retain(|what| !is_failed_validation(what));
         decisions
     }
 
-    /// Failed validations of disruption in the journal.
+    /// The failed validations of disruption in the journal.
     pub(crate) fn failed_validations(&self) -> Vec<String> {
         let mut decisions = self.decisions_of("disruption");
         decisions.retain(|what| is_failed_validation(what));

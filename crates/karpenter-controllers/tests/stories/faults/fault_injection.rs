@@ -1,5 +1,5 @@
-//! A connection between the controllers and the API server that injects faults, deterministically by seed, and
-//! rejects requests that Karpenter's roles do not allow.
+//! A connection between the controllers and the API server that injects faults. The faults are determined by a seed.
+//! The connection also rejects requests that Karpenter's roles do not allow.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,7 +18,7 @@ use tower::BoxError;
 
 use crate::rules::Rules;
 
-/// The faults to inject, in percent of requests.
+/// The faults to inject: how many percent of the requests fail, and how.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct FaultPlan {
     /// The percentage of writes that fail with a conflict.
@@ -27,7 +27,7 @@ pub(crate) struct FaultPlan {
     pub(crate) throttled: u32,
     /// The percentage of requests that fail with an internal error.
     pub(crate) errors: u32,
-    /// The percentage of requests that are applied, but whose response is lost.
+    /// The percentage of requests that the server applies, but whose response is lost.
     pub(crate) lost_responses: u32,
     /// All requests fail.
     pub(crate) is_outage: bool,
@@ -47,7 +47,7 @@ pub(crate) struct FaultyConnection {
     server: ApiServer,
     rules: Rules,
     state: Arc<Mutex<ConnectionState>>,
-    /// A change of this value ends all watches that started before.
+    /// A counter; each increment ends all watches that are running.
     cut: Arc<watch::Sender<u64>>,
 }
 
@@ -55,7 +55,7 @@ struct ConnectionState {
     plan: FaultPlan,
     counts: RequestCounts,
     seed_state: u64,
-    /// The requests so far that no role allows.
+    /// The requests that no role allows, among those sent so far.
     forbidden: BTreeSet<String>,
 }
 
@@ -99,7 +99,7 @@ impl FaultyConnection {
         self.state().counts
     }
 
-    /// The requests so far that no role allows.
+    /// The requests that no role allows, among those sent so far.
     pub(crate) fn forbidden(&self) -> Vec<String> {
         self.state().forbidden.iter().cloned().collect()
     }

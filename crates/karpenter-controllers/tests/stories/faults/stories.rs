@@ -1,5 +1,5 @@
-//! Tests that scale out and in under injected faults: all pods run, no instance is launched twice, and everything is
-//! removed in the end.
+//! Tests that scale a workload out and in under injected faults: all pods run, no instance is launched twice, and at
+//! the end everything is removed.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ const PODS: usize = 30;
 /// The minimum number of nodes for thirty CPUs. Nodes have at most eight, and some capacity is reserved for the system.
 const NODES_MIN: usize = 5;
 
-/// Scales out and in with these faults and returns the request counts.
+/// Scales a workload out and in while these faults are injected. Returns the request counts.
 async fn out_and_in(seed: u64, plan: FaultPlan) -> RequestCounts {
     let world = World::start(seed).await;
     world.connection.inject(plan);
@@ -74,7 +74,7 @@ async fn lost_responses() {
     }
 }
 
-/// Without the permission `get`, only the watch shows whether a NodeClaim was created.
+/// Without the permission `get` for NodeClaims, the watch shows whether a NodeClaim was created.
 #[tokio::test(start_paused = true)]
 async fn lost_responses_without_permission_to_get_nodeclaims() {
     let world = World::start_under(Rules::of_controllers().without("get", "nodeclaims"), 1).await;
@@ -138,7 +138,7 @@ async fn scaling_with_interrupted_watches() {
     world.stop().await;
 }
 
-/// All requests fail for half a minute, beginning at different stages of launch and drain.
+/// All requests fail for half a minute. The outages begin at different stages of launch and drain.
 #[tokio::test(start_paused = true)]
 async fn scaling_with_outages() {
     let fault_free = out_and_in(5, FaultPlan::default()).await.claims_created;

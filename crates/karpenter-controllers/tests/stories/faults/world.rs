@@ -1,4 +1,4 @@
-//! An embedded cluster, a simulated cloud, and all controllers on a faulty connection.
+//! An embedded cluster, a simulated cloud, and all controllers, which use a connection that injects faults.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -40,7 +40,7 @@ impl World {
         Self::start_under(Rules::of_controllers(), seed).await
     }
 
-    /// Like [`Self::start`], with other permissions than the shipped ones.
+    /// Like [`Self::start`], but with these RBAC rules instead of the shipped ones.
     pub(crate) async fn start_under(rules: Rules, seed: u64) -> Self {
         let clock = clock();
         let server = ApiServer::new(Config { clock: Arc::new(TokioClock(clock)), ..Config::default() });
@@ -48,7 +48,7 @@ impl World {
         define_kinds(&client).await;
         let options = ClusterOptions { clock, ..ClusterOptions::default() };
         let cluster = Cluster::start(client.clone(), options).await;
-        // The cloud provider creates its nodes over a connection without faults.
+        // The cloud provider creates Node objects through another connection, which has no faults.
         let kwok = Kwok::generic(client.clone(), clock);
         let connection = FaultyConnection::new(server, rules, seed);
         let cloud = Arc::new(kwok.clone());
@@ -148,7 +148,8 @@ impl World {
         let mut unknown = claim;
         unknown.metadata.name = Some("unknown".to_owned());
         unknown.metadata.uid = Some("uid-of-unknown".to_owned());
-        // The copy has no provider ID, because the provider would resume the launch of the original NodeClaim.
+        // The copy has no provider ID, because with it the provider would continue the launch of the original
+        // NodeClaim.
         unknown.status = None;
         let instance = self.kwok.create(&unknown).await.expect("launched");
         self.kwok.change_faults(|faults| faults.registration = Registration::Normal);

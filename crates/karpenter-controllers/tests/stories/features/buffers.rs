@@ -1,4 +1,4 @@
-//! Tests of CapacityBuffers: their nodes are launched before pods exist, and are kept as long as the buffer exists.
+//! Tests of CapacityBuffers: nodes for them are launched before pods exist, and are kept as long as the buffer exists.
 
 use k8s_openapi::api::core::v1::PodTemplate;
 use karpenter_api::types::{CapacityBuffer, CapacityBufferStatus};
@@ -50,7 +50,8 @@ async fn buffer_keeps_capacity_without_pods_until_it_is_deleted() {
     assert_eq!(world.claims().await.len(), 0, "the capacity is not needed any more");
 }
 
-/// Disruption pauses after an evaluation that finds nothing to disrupt. The deletion of a buffer must end the pause.
+/// After an evaluation that finds nothing to disrupt, the next one is delayed. The deletion of a buffer must end the
+/// delay.
 #[tokio::test(start_paused = true)]
 async fn capacity_of_deleted_buffer_is_removed_at_once() {
     let world = World::start(with_gates("CapacityBuffer=true")).await;

@@ -68,8 +68,8 @@ async fn legacy_objects_own_derived_objects_and_delete_them() {
     assert_eq!(pool.annotations()["compatibility.karpenter.sh/v1alpha5-ttl-seconds-until-expired"], "600");
     let class = world.all::<EC2NodeClass>().get("shared").await.expect("derived");
     assert_eq!(class.owner_references()[0].kind, "AWSNodeTemplate");
-    // Manual edits of derived objects are reverted, even of fields that the owner does not set. Edits of the owner are
-    // applied.
+    // Manual edits of derived objects are reverted, even of fields that the Provisioner does not set. Edits of the
+    // Provisioner are applied.
     let more = Patch::Merge(json!({"spec": {"weight": 3, "limits": {"cpu": "1"}, "template": {"spec": {
         "terminationGracePeriod": "1h"}}, "disruption": {"consolidateAfter": "7h"}}}));
     world.all::<NodePool>().patch("old", &PatchParams::default(), &more).await.expect("edited");
@@ -110,7 +110,7 @@ async fn unservable_objects_state_the_reason_and_do_not_affect_others() {
     let world = served().await;
     template(&world, "shared").await;
     provisioner(&world, "lost", json!({"providerRef": {"name": "nowhere"}})).await;
-    // The test's own NodePool `default` existed before the Provisioner of the same name.
+    // The NodePool `default` was created by the test, before the Provisioner with the same name.
     provisioner(&world, "default", json!({"providerRef": {"name": "shared"}})).await;
     let restricted = json!({"providerRef": {"name": "shared"}, "labels": {"kubernetes.io/mine": "x"}});
     provisioner(&world, "restricted", restricted).await;

@@ -23,8 +23,8 @@ const CLASS_AND_POOL: &str = "karpenter_kwok_sh_kwoknodeclass karpenter_sh_nodep
 const OF_NODE: &str = "karpenter_kwok_sh_kwoknodeclass karpenter_sh_nodepool karpenter_sh_initialized";
 const DISRUPTED: &str = "reason nodepool capacity_type consolidation_policy termination_mode";
 
-/// Metrics that must exist after pods were created and deleted: name, type, labels of every series, and optional
-/// labels.
+/// Metrics that must exist after pods were created and deleted: name, type, labels that every series has, and labels
+/// that some series have.
 const TOLD: &[(&str, &str, &str, &str)] = &[
     ("karpenter_build_info", "gauge", "version goversion goarch commit", ""),
     ("karpenter_nodeclaims_created_total", "counter", "reason nodepool min_values_relaxed", ""),
@@ -136,7 +136,8 @@ const TOLD: &[(&str, &str, &str, &str)] = &[
     ("go_gc_heap_live_bytes", "gauge", "", ""),
 ];
 
-/// All metrics that were ever exposed: type and label sets by name, without labels such as `le` that the type adds.
+/// By name, all metrics that were exposed at any time: the type, and the label sets of the series. Labels that are part
+/// of the type, such as `le`, are left out.
 #[derive(Default)]
 struct Seen(BTreeMap<String, (String, BTreeSet<BTreeSet<String>>)>);
 
@@ -217,7 +218,7 @@ async fn metrics_of_a_full_node_lifecycle_match_upstream() {
     }
 }
 
-/// Pods of nodes that Karpenter removes are counted, whatever the reason.
+/// Pods on nodes that Karpenter removes are counted as disrupted, whatever the reason for the removal.
 #[tokio::test(start_paused = true)]
 async fn pods_of_expired_and_lost_nodes_are_counted_as_disrupted() {
     let world = World::start(with_gates("")).await;
@@ -234,8 +235,8 @@ async fn pods_of_expired_and_lost_nodes_are_counted_as_disrupted() {
     world.sleep(120).await;
     assert_eq!(disrupted("expired"), 2);
     assert_eq!(world.running().await.1, 2, "the pods run on other nodes");
-    // An instance disappears; kwok instances are Node objects. The deletion happens just before garbage collection,
-    // which runs every two minutes, and before the cluster deletes the pods.
+    // An instance disappears: kwok instances are Node objects, so the Node is deleted. This happens just before garbage
+    // collection, which runs every two minutes, so that the cluster has not deleted the pods yet.
     world.sleep(38).await;
     let nodes = world.all::<Node>();
     for node in nodes.list(&ListParams::default()).await.expect("listed") {
@@ -266,7 +267,7 @@ async fn evaluation_and_queue_of_disruption_are_separate_controllers() {
     }
 }
 
-/// Tests the metrics that only rare events set.
+/// Tests the metrics that are set only by rare events.
 #[tokio::test(start_paused = true)]
 async fn metrics_of_rare_events_match_upstream() {
     let world = World::start(with_gates("")).await;

@@ -12,8 +12,8 @@ const TYPE: &str = "node.kubernetes.io/instance-type";
 const FAMILY: &str = "karpenter.kwok.sh/instance-family";
 const CPU: &str = "karpenter.kwok.sh/instance-cpu";
 
-/// A NodePool of six instance types in three families and two sizes, with these minValues, and a pod with this CPU
-/// request.
+/// Creates a NodePool with these `minValues`, which has six instance types of three families and two sizes, and a pod
+/// with this CPU request. Returns the NodeClaims.
 async fn claims_for(policy: MinValuesPolicy, wanted: [u32; 3], cpu: &str) -> Vec<NodeClaim> {
     let world = World::start(Options { min_values_policy: policy, ..Options::default() }).await;
     let [types, families, sizes] = wanted;
@@ -32,7 +32,7 @@ async fn claims_for(policy: MinValuesPolicy, wanted: [u32; 3], cpu: &str) -> Vec
     world.claims().await
 }
 
-/// Number of values of a requirement of the NodeClaim, and its minValues.
+/// The number of values that the NodeClaim allows for the key, and the `minValues` of this requirement.
 fn choice(claim: &NodeClaim, key: &str) -> (usize, Option<i64>) {
     let asked = claim.spec.requirements.iter().find(|one| one.key == key);
     asked.map_or((0, None), |asked| (asked.values.len(), asked.min_values))

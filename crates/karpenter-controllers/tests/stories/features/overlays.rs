@@ -1,4 +1,4 @@
-//! Tests of NodeOverlays: their effect on planned instance types, and their conditions.
+//! Tests of NodeOverlays: how they change the instance types of plans, and their conditions.
 
 use karpenter_api::types::{NodeClaim, NodeOverlay};
 use kube::api::{DeleteParams, Patch, PatchParams};
@@ -26,8 +26,8 @@ fn annotation<'a>(claim: &'a NodeClaim, key: &str) -> Option<&'a str> {
     claim.metadata.annotations.as_ref()?.get(key).map(String::as_str)
 }
 
-/// Whether a node of the instance type was planned. The provider chooses one of the instance types of the NodeClaim, so
-/// the plan is read.
+/// Whether a plan contained a node of this instance type. The plan is read, because the provider may launch another
+/// instance type of the NodeClaim.
 fn was_planned(world: &World, name: &str) -> bool {
     let decisions = world.context().journal.entries_after(0);
     decisions.iter().flat_map(|entry| &entry.why).any(|line| line.contains(name))
@@ -99,7 +99,8 @@ async fn raised_price_by_overlay_triggers_replacement() {
     let labels = claims[0].metadata.labels.clone().unwrap_or_default();
     let launched = labels["node.kubernetes.io/instance-type"].clone();
     overlay(&world, "tax", json!({"requirements": of_type(&launched), "priceAdjustment": "+1000%"})).await;
-    // Two minutes are less than the five minutes after which an idle cluster is evaluated in any case.
+    // An idle cluster is evaluated every five minutes at the latest. Two minutes are less, so the overlay must have
+    // caused the evaluation.
     world.sleep(120).await;
     let now: Vec<_> = world.claims().await.into_iter().map(|claim| claim.metadata.name).collect();
     assert!(now.len() == 1 && now[0] != before, "{now:?}");

@@ -1,4 +1,4 @@
-//! Tests that a process reports the kinds that it may not list.
+//! Tests that a process reports the kinds that it has no permission to list.
 
 use std::sync::Arc;
 

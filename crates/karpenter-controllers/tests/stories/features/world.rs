@@ -96,7 +96,7 @@ impl World {
         self.all::<NodeClaim>().list(&ListParams::default()).await.expect("listed").items
     }
 
-    /// A pod with these requests.
+    /// Creates a pod with these resource requests.
     pub(crate) async fn pod(&self, name: &str, requests: Value) -> Pod {
         let containers = json!([{"name": "c", "image": "i", "resources": {"requests": requests, "limits": extended(&requests)}}]);
         create(
@@ -106,7 +106,7 @@ impl World {
         .await
     }
 
-    /// A Deployment of pods with one CPU.
+    /// Creates a Deployment of pods that request one CPU.
     pub(crate) async fn deployment(&self, name: &str, replicas: usize) {
         let template = json!({"metadata": {"labels": {"app": name}}, "spec": pod_spec()});
         let deployment = json!({"metadata": {"name": name}, "spec": {"replicas": replicas,
@@ -114,7 +114,7 @@ impl World {
         create(&self.namespaced::<Deployment>(), deployment).await;
     }
 
-    /// Number of plans so far.
+    /// The number of plans that the provisioner has made so far.
     pub(crate) fn plans(&self) -> u64 {
         let metrics = &self.context().metrics;
         metrics.scheduling_duration.with_label_values(&["provisioner"]).get_sample_count()
@@ -132,7 +132,7 @@ impl World {
     }
 }
 
-/// The limits of a pod: for extended resources, requests need equal limits.
+/// The limits of a pod with these requests: extended resources need limits that are equal to the requests.
 fn extended(requests: &Value) -> Value {
     let all = requests.as_object().into_iter().flatten();
     let of_others = all.filter(|(name, _)| name.contains('/'));

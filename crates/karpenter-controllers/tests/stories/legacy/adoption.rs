@@ -1,4 +1,4 @@
-//! Tests of the adoption of nodes that an earlier Karpenter launched.
+//! Tests of adoption: nodes that an earlier Karpenter launched get NodeClaims.
 
 use k8s_openapi::api::core::v1::Node;
 use karpenter_api::types::NodeClaim;

@@ -1,4 +1,4 @@
-//! Tests of labels with dots in their names, which Karpenter before 0.15 used.
+//! Tests of the node labels with dotted names that Karpenter used before 0.15.
 
 use kube::ResourceExt;
 use serde_json::json;

@@ -1,4 +1,4 @@
-//! Tests of `ttlSecondsAfterEmpty`: the emptiness timestamp on the node, and what does not delay the deletion.
+//! Tests of `ttlSecondsAfterEmpty`: the emptiness timestamp on the node, and pods that do not delay its deletion.
 
 use karpenter_api::types::NodeClaim;
 use kube::ResourceExt;
@@ -38,7 +38,7 @@ async fn empty_node_gets_a_timestamp_and_is_deleted_after_its_ttl() {
     world.sleep(118).await;
     assert_eq!(world.nodes_of("old").await.len(), 1);
     world.until("no nodes", async || world.nodes_of("old").await.len(), |count| *count == 0).await;
-    // The time includes the validation of the command.
+    // The limit is higher than the TTL, because the command is also validated.
     assert!(world.seconds() - emptied < 180, "{}", world.seconds() - emptied);
 }
 
@@ -99,7 +99,7 @@ async fn deleting_a_provisioner_drains_its_nodes_and_its_status_lists_their_reso
     world.sleep(10).await;
     world.provisioners().delete("old", &DeleteParams::default()).await.expect("deleted");
     world.sleep(120).await;
-    // All nodes are disrupted at once and gracefully: they are tainted, and PodDisruptionBudgets are respected.
+    // All nodes are disrupted at once, but gracefully: they are tainted, and PodDisruptionBudgets are respected.
     let nodes = world.nodes_of("old").await;
     assert_eq!(nodes.len(), 2);
     for node in nodes.values() {

@@ -1,5 +1,5 @@
-//! Tests of `ttlSecondsUntilExpired`: nodes expire gracefully, one at a time, after their replacement is launched, and
-//! with the current value of the Provisioner.
+//! Tests of `ttlSecondsUntilExpired`: nodes expire gracefully, one at a time, each after its replacement is launched.
+//! The current value of the Provisioner applies to existing nodes.
 
 use std::collections::BTreeSet;
 

@@ -1,5 +1,5 @@
-//! Tests with manifests from documentation of the v1alpha5 API, applied unchanged and used; invalid ones are rejected
-//! with a reason.
+//! Tests with manifests from the documentation of the v1alpha5 API. Valid manifests are applied unchanged and must
+//! launch nodes; invalid ones must be rejected with a reason.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::world::World;
 
 pub(super) fn read(path: &Path) -> Vec<Value> {
-    // This is the only placeholder that is not a valid value.
+    // Placeholders are valid values, except for this one, which is replaced.
     let text = std::fs::read_to_string(path).expect("the manifest is there");
     let text = text.replace("<<Name of your Instance Profile>>", "nodes");
     let read = karpenter_api::manifest::read("manifest", &text);
@@ -156,8 +156,8 @@ async fn invalid_manifests_are_refused_with_a_helpful_message() {
     both["spec"]["consolidation"] = json!({"enabled": true});
     let error = world.apply(&both).await.expect_err("refused");
     assert!(error.contains("ttlSecondsAfterEmpty") && error.contains("consolidation"), "{error}");
-    // The template has no instance profile, and there is no default: it is admitted, and its condition reports the
-    // error.
+    // The template has no instance profile, and there is no default profile. The template is admitted, and its
+    // condition reports the error.
     let unmanaged = json!({"apiVersion": "karpenter.sh/v1alpha5", "kind": "Provisioner", "metadata": {"name": "unmanaged"},
         "spec": {"provider": {"launchTemplate": "mine", "subnetSelector": {"a": "b"}}}});
     world.apply(&unmanaged).await.expect("admitted");

@@ -1,5 +1,5 @@
-//! Tests of v1alpha5 annotations and labels on nodes and pods (do-not-consolidate, the name of a Provisioner), and of
-//! drift, which v1alpha5 disabled by default.
+//! Tests of annotations and labels that v1alpha5 defined for nodes and pods (do-not-consolidate, the name of a
+//! Provisioner), and of drift, which is disabled by default for v1alpha5.
 
 use k8s_openapi::api::core::v1::Node;
 use karpenter_api::types::NodeClaim;

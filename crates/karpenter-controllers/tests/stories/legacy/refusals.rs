@@ -1,5 +1,5 @@
-//! Tests of v1alpha5 objects that cannot be served: which objects get a condition, with which message, and that it is
-//! removed once they are fixed.
+//! Tests of v1alpha5 objects that cannot be served: which of them get a condition with which message, and that the
+//! condition is removed when the object is fixed.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! Tests of the example `three-pools` beside a node group of Cluster Autoscaler: its nodes are not modified, and pods
-//! that fit there are left to the scheduler.
+//! Tests of the example `three-pools` next to a node group of Cluster Autoscaler: nodes of that group are not modified,
+//! and pods that fit on them are left to the kube-scheduler.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ fn example(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/three-pools").join(name)
 }
 
-/// The foreign nodes without their heartbeats.
+/// The nodes that do not belong to Karpenter, without their heartbeats.
 async fn foreign(world: &World) -> BTreeMap<String, Value> {
     let selected = ListParams::default().labels("eks.amazonaws.com/nodegroup");
     let nodes = world.all::<Node>().list(&selected).await.expect("listed").items;
@@ -33,7 +33,7 @@ async fn foreign(world: &World) -> BTreeMap<String, Value> {
     nodes.iter().map(|node| (node.name_any(), essence(node))).collect()
 }
 
-/// NodePools by the workload that runs there; "" for nodes of the node group.
+/// The NodePools on whose nodes each workload runs; "" stands for nodes of the node group.
 async fn pools_by_workload(world: &World) -> BTreeMap<String, BTreeSet<String>> {
     let nodes = world.list::<Node>().await;
     let pool_of: BTreeMap<String, String> = nodes
@@ -94,7 +94,7 @@ async fn run_example(form: &str, label: &str) {
     let expected: BTreeMap<String, BTreeSet<String>> =
         expected.into_iter().map(|(app, pool)| (app.to_owned(), [pool.to_owned()].into())).collect();
     assert_eq!(pools_by_workload(&world).await, expected);
-    // The table in the documentation lists all of these nodes.
+    // The table in the documentation of the example has a row for each of these nodes.
     let listed = world.all::<Node>().list(&ListParams::default().labels(label)).await.expect("listed").items;
     assert_eq!(listed.len() + 2, world.list::<Node>().await.len());
     for node in &listed {

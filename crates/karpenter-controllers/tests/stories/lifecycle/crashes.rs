@@ -48,7 +48,8 @@ async fn live_through(crash: WriteCrash) -> bool {
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     assert_eq!(instances.len(), 1, "{crash:?}: {instances:?}");
-    // At this time, garbage collection cannot have removed leaked instances yet.
+    // Garbage collection cannot have terminated a leaked instance by this time, so the checks show that no instance is
+    // leaked.
     world.clock.sleep(Duration::from_secs(10)).await;
     let nodes = world.all::<Node>().list(&ListParams::default()).await.expect("nodes").items;
     assert_eq!(nodes, [], "{crash:?}");

@@ -179,7 +179,7 @@ async fn claim_whose_instance_disappeared_is_garbage_collected_once_its_node_is_
     world.claim("kept", json!({})).await;
     let claim = world.until_condition("robbed", "Initialized", ConditionStatus::True).await;
     world.until_condition("kept", "Initialized", ConditionStatus::True).await;
-    // If the provider does not list the instance, but its kubelet still reports, the claim is kept.
+    // The provider does not list the instance, but its kubelet still reports, so the claim is kept.
     let id = provider_id(&claim);
     world.cloud.change_faults(|faults| faults.terminated_externally.insert(id.clone()));
     world.sleep_until_second(600).await;
@@ -222,7 +222,7 @@ async fn deleting_a_node_deletes_its_claim() {
     world.delete::<Node>(&node).await;
     world.until_gone("one").await;
     assert!(world.node_of(&claim).await.is_none());
-    // If a user removes the finalizer, the instance is still found to be missing, by garbage collection.
+    // A user removed the finalizer of the Node. Garbage collection must nevertheless find that the instance is missing.
     world.claim("two", json!({})).await;
     let claim = world.until_condition("two", "Initialized", ConditionStatus::True).await;
     let node = claim.status.as_ref().and_then(|status| status.node_name.clone()).expect("a node");

@@ -1,4 +1,4 @@
-//! Tests from the creation of a NodeClaim to its initialized node.
+//! Tests of NodeClaims from their creation to the initialized node.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -163,7 +163,8 @@ async fn instance_with_two_nodes_is_not_registered() {
     world.claim("twice", json!({"startupTaints": []})).await;
     let claim = world.until_condition("twice", "Launched", ConditionStatus::True).await;
     let id = claim.status.as_ref().and_then(|status| status.provider_id.clone()).expect("an id");
-    // Both nodes exist before the claim is reconciled again: the stores are updated on the next poll of the runtime.
+    // The stores are updated only on the next poll of the runtime, so both nodes exist before the claim is reconciled
+    // again.
     let node = |name: &str| {
         serde_json::from_value::<Node>(json!({"metadata": {"name": name}, "spec": {"providerID": id}}))
     };
@@ -197,7 +198,7 @@ async fn instance_with_two_nodes_is_not_registered() {
 
 #[tokio::test(start_paused = true)]
 async fn hook_before_registration_is_called_for_ready_nodes() {
-    // For each call: the time, whether the node was ready, and whether it had taints.
+    // For each call of the hook: when it was called, and whether the node was ready and had taints.
     let seen = Arc::new(Mutex::new(Vec::new()));
     let (to, started) = (seen.clone(), tokio::time::Instant::now());
     let before_schedulable = move |_: Arc<NodeClaim>, node: Arc<Node>| {

@@ -77,7 +77,7 @@ impl World {
         world
     }
 
-    /// Starts another process, which knows only the objects of the API server and drains nodes.
+    /// Starts another process, which knows only what the API server stores, and which drains nodes.
     pub(crate) async fn take_over(&mut self, client: Client) {
         self.shutdown.request();
         self.shutdown = Shutdown::default();
@@ -113,7 +113,8 @@ impl World {
             NodeHydration::watch,
         );
         let cloud = self.cloud.clone();
-        // The provider resumes its launches as at the start of a process, which may crash meanwhile.
+        // Resumes launches, as the provider does when a process starts. This runs in a task, because the process may
+        // crash meanwhile.
         tokio::spawn(async move { cloud.resume().await });
     }
 
@@ -244,7 +245,7 @@ pub(crate) fn condition_of(claim: &NodeClaim, kind: &str) -> (String, String, St
     (found.status.as_str().to_owned(), found.reason, found.message)
 }
 
-/// Removes the finalizers of deleted nodes at once, without a drain.
+/// A controller that removes the finalizers of deleted nodes at once, without a drain.
 struct ToyTermination {
     context: Context,
 }

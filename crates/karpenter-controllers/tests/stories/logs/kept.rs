@@ -10,7 +10,7 @@ use tracing::subscriber::DefaultGuard;
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt;
 
-/// Captures the log of the current thread until it is dropped.
+/// Captures the log of the current thread until this value is dropped.
 pub(crate) struct KeptLog {
     bytes: Bytes,
     _listening: DefaultGuard,

@@ -1,4 +1,4 @@
-//! Tests that the lifecycle of nodes can be reconstructed from the log alone.
+//! Tests that a program can reconstruct the lifecycle of nodes from the log alone.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,7 @@ use crate::disruption::support::{anti_affinity, consolidate_soon};
 use crate::disruption::world::World;
 use crate::embedded::clock;
 
-/// What a log parser finds about a node.
+/// What a program that parses the log finds out about one node.
 #[derive(Debug, Default)]
 struct Record {
     /// The messages with their times, in the order of the log.
@@ -23,7 +23,7 @@ struct Record {
     reason: String,
 }
 
-/// The messages about every node, in order.
+/// The messages that the log contains about every node, in this order.
 const WAY: [&str; 8] = [
     "created nodeclaim",
     "launched nodeclaim",

@@ -1,7 +1,7 @@
-//! The patterns with which log parsers for upstream read a line: the order of keys and the values.
+//! The patterns by which programs for upstream's log recognize a line: the order of the keys, and the values.
 //!
-//! awslabs' LogParserForKarpenter finds the message between the keys `message` and `commit`, and each value between
-//! two keys that it expects to be adjacent. Therefore the order of keys is part of the format.
+//! awslabs' LogParserForKarpenter finds the message between the keys `message` and `commit`, and each value between two
+//! keys that it expects to be adjacent. So the order of keys must not change.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ pub(super) struct Found {
     pub(super) line: Value,
 }
 
-/// The fields of a message: the name of each captured value and the text around it.
+/// The fields of a message. For each value that is captured: its name and the text around it.
 struct Pattern {
     message: &'static str,
     level: &'static str,
@@ -140,7 +140,7 @@ impl Patterns {
         self.0.iter().map(|pattern| pattern.message)
     }
 
-    /// `None` if upstream has no such message.
+    /// Matches a line with the patterns; `None` if upstream has no such message.
     pub(super) fn find(&self, text: &str) -> Option<Found> {
         let head = Regex::new(
             r#"^\{"level":"([A-Z]+)","time":"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z)","logger":"controller","message":"(.*)","commit":"([0-9a-z-]+)","#,

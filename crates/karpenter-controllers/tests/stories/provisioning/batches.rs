@@ -1,4 +1,4 @@
-//! Tests of batches: for which pods NodeClaims are created, how many, and which events other pods get.
+//! Tests of batches: which NodeClaims are created for which pods, and which events the other pods get.
 
 use karpenter_api::types::NodeClaim;
 use karpenter_model::quantity::Quantity;
@@ -36,11 +36,11 @@ async fn one_batch_creates_nodeclaims_once_for_ten_pods() {
     assert_eq!(journal.len(), 1, "{journal:#?}");
     assert!(journal[0].revision > 0 && journal[0].cost_after_per_hour > journal[0].cost_before_per_hour);
 
-    // The NodeClaims are not launched, but keep their reservations.
+    // The NodeClaims are never launched in this test, but the pods keep their reservations on them.
     world.pass(120).await;
     assert_eq!(world.claims().await.len(), claims.len());
 
-    // NodeClaims are created for additional pods only.
+    // New NodeClaims are created only for the additional pods.
     for number in 10..20 {
         world.pod(&format!("p{number}"), json!({})).await;
     }
@@ -204,7 +204,7 @@ async fn pods_of_terminating_node_get_a_nodeclaim_before_eviction() {
     let planned = world.context.state.reservations_on(new[0].metadata.name.as_deref().expect("a name"));
     assert_eq!(planned.len(), 3);
 
-    // The pods that replace the deleted ones inherit their reservations.
+    // For each deleted pod, the Deployment creates a new one, which inherits the reservation.
     for pod in world.pods_on(&old).await {
         world.delete_pod(pod.metadata.name.as_deref().expect("a name")).await;
         world.pass(2).await;

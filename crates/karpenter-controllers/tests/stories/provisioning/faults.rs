@@ -1,4 +1,5 @@
-//! Tests of planner faults, which a test planner injects: only the affected pods are left out, and faults are reported.
+//! Tests of planner faults, which the planner of these tests causes: only the affected pods are left out, and the
+//! faults are reported.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -11,7 +12,8 @@ use serde_json::{Value, json};
 
 use crate::provisioning::world::World;
 
-/// Calls a function that may panic before the default planner, and one that may corrupt the plan after it.
+/// A planner that calls `before` in front of the default planner and `after` on its plan. `before` may panic, and
+/// `after` may make the plan invalid.
 struct FaultyPlanner<B, A> {
     before: B,
     after: A,
@@ -147,7 +149,7 @@ async fn planner_that_always_panics_is_retried_until_it_works() {
     assert_eq!(world.claims().await.len(), 0);
     assert!(world.events("FailedScheduling").await.len() >= 5);
     is_broken.store(false, Ordering::Relaxed);
-    // The creation of another pod triggers the next attempt.
+    // The new pod triggers the next plan.
     world.pod("later", large()).await;
     world.pass(15).await;
     assert_eq!(world.events("Nominated").await.len(), 6);

@@ -31,7 +31,8 @@ async fn pods_by_node(world: &World) -> BTreeMap<String, String> {
         .collect()
 }
 
-/// The planned node of each pod, and the node to which it was bound after all nodes opened one after the other.
+/// Plans the pods, and then opens all nodes one after the other. Returns the planned node of each pod, and the node
+/// that it was bound to.
 async fn plan_and_bind(world: &World) -> (BTreeMap<String, String>, BTreeMap<String, String>) {
     let small = json!({"key": "karpenter.kwok.sh/instance-cpu", "operator": "In", "values": ["4"]});
     world.pool("general", json!({"template": {"spec": {"requirements": [small]}}})).await;
@@ -89,8 +90,8 @@ async fn lost_nomination_is_restored_a_limited_number_of_times() {
     let name = claim.metadata.name.as_deref().expect("a name");
     world.launch(&claim).await;
     world.pass(1).await;
-    // The pod does not tolerate this taint, so it remains pending. A taint of this kind does not affect whether the
-    // node counts as open.
+    // The pod does not tolerate this taint, so it stays pending. The node counts as open nevertheless, because the
+    // taint is not a startup taint.
     world.taint(name, json!({"key": "example.com/other", "effect": "NoSchedule"})).await;
     nominations::write_nominations(&world.context.nominator(), name).await;
     let clear_nomination = Patch::Merge(json!({"status": {"nominatedNodeName": null}}));
@@ -116,8 +117,8 @@ async fn lost_nomination_is_restored_a_limited_number_of_times() {
     assert!((1..=4).contains(&written_again), "{written_again} times");
 }
 
-/// Opens a node whose capacity another pod uses. Returns whether its planned pod gets a second node although the
-/// nomination of the first one is never removed.
+/// Opens a node whose capacity another pod uses, with a pod planned for it whose nomination is never removed. Returns
+/// whether that pod gets a second node.
 async fn is_planned_again_despite_nomination(is_nominated_by_us: bool) -> bool {
     let world = World::start().await;
     world.pool("general", json!({})).await;
@@ -151,13 +152,13 @@ async fn is_planned_again_despite_nomination(is_nominated_by_us: bool) -> bool {
     false
 }
 
-/// The kube-scheduler may keep the nomination of a pod that it does not retry.
+/// A kube-scheduler may keep the nomination of a pod and not retry the pod.
 #[tokio::test(start_paused = true)]
 async fn pod_whose_capacity_was_taken_is_planned_again_despite_its_nomination() {
     assert!(is_planned_again_despite_nomination(true).await);
 }
 
-/// A successor does not inherit a reservation whose capacity other pods use.
+/// A new pod must not inherit the reservation of a deleted pod if other pods use the reserved capacity.
 #[tokio::test(start_paused = true)]
 async fn successor_does_not_inherit_reservation_on_full_node() {
     let world = World::start().await;
@@ -178,7 +179,7 @@ async fn successor_does_not_inherit_reservation_on_full_node() {
     let state = &world.context.state;
     let planned = state.reservations().remove(0);
     assert_ne!(planned.host, full);
-    // A command planned to move the pod to the node before it was full.
+    // A command planned to move the pod to this node before other pods filled it.
     let pod = world.context.stores.pods.get_key(&planned.pod).expect("a pod");
     state.start_command([], [(&*pod, full.as_str())], world.context.clock.now());
     world.delete_pod(&planned.pod.name).await;
@@ -192,7 +193,7 @@ async fn successor_does_not_inherit_reservation_on_full_node() {
     assert_eq!(hosts, BTreeSet::from([planned.host]));
 }
 
-/// A nomination remains in the pod's status after the process that wrote it has ended.
+/// The nomination remains in the status of the pod when the process that wrote it has ended.
 #[tokio::test(start_paused = true)]
 async fn nomination_of_an_earlier_process_does_not_block_planning() {
     assert!(is_planned_again_despite_nomination(false).await);
@@ -272,7 +273,7 @@ async fn pods_are_not_nominated_before_startup_taints_are_removed() {
     let pod = world.pods_api().get("p0").await.expect("a pod");
     assert_eq!(pod.status.and_then(|status| status.nominated_node_name), None);
 
-    // The owner of the startup taint removes it; the pod is nominated at the next reconcile.
+    // The test removes the startup taint like its owner would. The pod is nominated at the next reconcile.
     taints.retain(|taint| taint.key == "karpenter.sh/unregistered");
     let patch = Patch::Merge(json!({"spec": {"taints": taints}}));
     nodes.patch(name, &PatchParams::default(), &patch).await.expect("patched");

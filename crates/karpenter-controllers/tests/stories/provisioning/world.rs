@@ -109,7 +109,7 @@ impl World {
         tokio::spawn(running);
     }
 
-    /// Restarts Karpenter with empty state.
+    /// Ends the provisioner and starts another one without state.
     pub(crate) async fn restart(&mut self) {
         self.shutdown.request();
         let (stores, _) = Stores::watch(&self.client, self.context.cloud.node_class_kinds());
@@ -189,8 +189,8 @@ impl World {
         tokio::time::sleep(Duration::from_secs(seconds)).await;
     }
 
-    /// Launches a NodeClaim as the provider and the lifecycle controller would: the node has the first instance type
-    /// and the unregistered taint.
+    /// Launches a NodeClaim as the provider and the lifecycle controller would. The node has the first instance type of
+    /// the NodeClaim and the unregistered taint.
     pub(crate) async fn launch(&self, claim: &NodeClaim) -> Node {
         let name = claim.metadata.name.clone().expect("a name");
         let chosen = &instance_types(claim)[0];

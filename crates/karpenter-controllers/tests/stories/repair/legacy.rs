@@ -1,4 +1,4 @@
-//! `--legacy-node-repair`.
+//! Tests of `--legacy-node-repair`.
 
 use karpenter_controllers::operator::{Operator, Options};
 use karpenter_kwok::{REBOOT_REQUIRED, UNHEALTHY};

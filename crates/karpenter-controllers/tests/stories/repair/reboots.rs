@@ -1,4 +1,4 @@
-//! Tests of reboots in place and their failures. The tests request the reboot directly, without node repair.
+//! Tests of reboots and their failures. The tests request reboots directly, without an unhealthy node.
 
 use karpenter_cloud::CloudError;
 use karpenter_controllers::claims::reboot_request;

@@ -48,7 +48,7 @@ async fn workloads_are_evicted_before_daemonset_pods_and_critical_pods_last() {
     world.pod("critical", "n1", critical).await;
     world.delete::<Node>("n1").await;
 
-    // By pod: the second at which it was first seen terminating, and the second at which it was first missing.
+    // For each pod: the second at which it was first seen terminating, and the second at which it was first gone.
     let mut left: BTreeMap<String, (i64, i64)> = BTreeMap::new();
     let mut tick = 0;
     while world.node("n1").await.is_some() {
@@ -244,7 +244,7 @@ async fn pods_are_evicted_when_their_durations_elapse_and_one_without_duration_b
 #[tokio::test(start_paused = true)]
 async fn drain_stops_waiting_for_a_stuck_pod_after_a_minute() {
     let world = World::start().await;
-    // The kubelet stops, so pods stay terminating; the instance still exists.
+    // The kubelet stops, so the pods stay terminating although the instance exists.
     let dies = json!({"metadata": {"annotations": {"fake-kubelet/dies-at": world.time_at(20)}}});
     world.initialized_node("n1", dies).await;
     world.pod("stuck", "n1", json!({"spec": {"terminationGracePeriodSeconds": 5}})).await;

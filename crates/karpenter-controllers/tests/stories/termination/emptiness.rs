@@ -1,4 +1,4 @@
-//! Tests of emptiness: from the deletion of the last pod to the termination of the instance.
+//! Tests of empty nodes, from the deletion of the last pod to the termination of the instance.
 
 use k8s_openapi::api::core::v1::{Node, Pod};
 use karpenter_api::types::NodePool;
@@ -16,7 +16,7 @@ async fn world(disruption: Value) -> World {
     world_with(disruption, |disruption| disruption).await
 }
 
-/// Like [`world`], with changes to the disruption controller.
+/// Like [`world`], but `change` modifies the disruption controller first.
 pub(super) async fn world_with(disruption: Value, change: impl FnOnce(Disruption) -> Disruption) -> World {
     let world = World::start().await;
     world

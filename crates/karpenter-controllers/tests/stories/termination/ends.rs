@@ -40,7 +40,7 @@ async fn deleting_a_node_terminates_its_claim_and_instance() {
 
     world.until_node_gone("n1").await;
     let took = world.seconds() - deleted_at;
-    // The drain takes at least five seconds, followed by three checks of the instance, five seconds apart.
+    // The drain takes at least five seconds. Then the instance is checked three times, five seconds apart.
     assert!((19..=22).contains(&took), "{took}");
     assert!(!world.cloud.has("toy://n1"));
     let claim = world.claim("n1").await.expect("held by its own finalizer");
@@ -177,7 +177,7 @@ async fn termination_continues_after_a_restart() {
     let keep = json!({"metadata": {"annotations": {"karpenter.sh/do-not-disrupt": "2m"}}});
     world.pod("web", "n1", keep).await;
     world.delete::<Node>("n1").await;
-    // The process ends during the drain, just before and after the deletion of the pod, and while the instance
+    // The process crashes during the drain, just before and after the pod is deleted, and while the instance
     // terminates.
     for second in [30, 119, 121, 127] {
         world.sleep_until_second(second).await;

@@ -1,4 +1,4 @@
-//! Tests of planner faults during the evaluation: other nodes are still disrupted.
+//! Tests of planner faults during the evaluation of disruption: nodes that do not cause the fault are still disrupted.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! Tests that follow upstream's cases of a drain with a termination deadline: a do-not-disrupt pod runs until its grace
-//! period must start.
+//! Tests of drains with a termination deadline, taken from upstream: a do-not-disrupt pod runs until its grace period
+//! must begin so that it ends before the deadline.
 
 use std::time::Duration;
 

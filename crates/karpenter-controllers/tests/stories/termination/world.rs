@@ -1,4 +1,4 @@
-//! An embedded cluster with a toy provider, whose instances are entries of a map.
+//! An embedded cluster with a toy provider, whose instances are entries in a map.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Deref;
@@ -30,7 +30,7 @@ use tokio::task::JoinHandle;
 pub(crate) use crate::embedded::condition_of;
 use crate::embedded::{ClusterView, TokioClock, clock, define_kinds, epoch};
 
-/// Instances by provider id, each with the number of delete calls that it takes to terminate it.
+/// The instances by provider id. The value is the number of delete calls after which the instance is terminated.
 #[derive(Clone, Default)]
 pub(crate) struct ToyCloud {
     instances: Arc<Mutex<BTreeMap<String, u32>>>,
@@ -210,7 +210,7 @@ impl World {
         self.tasks.lock().unwrap_or_else(PoisonError::into_inner).push(task);
     }
 
-    /// Aborts the controllers and starts new ones without any state in memory.
+    /// Aborts the controllers and starts new ones that have no state in memory.
     pub(crate) async fn restart_controllers(&mut self) {
         for task in self.tasks.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
             task.abort();
