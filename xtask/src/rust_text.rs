@@ -54,7 +54,8 @@ pub(crate) fn code(source: &str) -> String {
     String::from_utf8_lossy(&code).into_owned()
 }
 
-/// Whether the byte continues a name; the `b` of `br"…"` and the `c` of `cr"…"` are prefixes, not names.
+/// Whether the byte at `at` continues a name. The `r` of `br"…"` and `cr"…"` does not: the `b` or `c` before it is a
+/// prefix of the literal.
 fn is_inside_name(bytes: &[u8], at: usize) -> bool {
     let is_name = |at: usize| bytes[at].is_ascii_alphanumeric() || bytes[at] == b'_';
     let is_prefix = |at: usize| matches!(bytes[at], b'b' | b'c') && (at == 0 || !is_name(at - 1));

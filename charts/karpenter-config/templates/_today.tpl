@@ -126,7 +126,7 @@ critical:
 {{- if not $taints }}{{ $taints = list (dict "key" $key "value" $values.role "effect" "NoSchedule") }}{{ end -}}
 {{- end -}}
 {{- $spec := dict "requirements" $requirements "providerRef" (dict "name" $class) "weight" (int $values.weight) -}}
-{{- /* TrueFoundry's chart leaves the field out, so that v1's default of 30 days applies; here nodes without a value do not expire. */ -}}
+{{- /* TrueFoundry's chart leaves the field out, so v1's default of 30 days applies. This chart renders a missing value as Never, so the 30 days are set explicitly. */ -}}
 {{- if not (include "karpenter-config.isAutoMode" .root) }}{{ $_ := set $spec "ttlSecondsUntilExpired" 2592000 }}{{ end -}}
 {{- with $labels }}{{ $_ := set $spec "labels" . }}{{ end -}}
 {{- with $taints }}{{ $_ := set $spec "taints" . }}{{ end -}}

@@ -28,7 +28,8 @@ use draft::{Draft, Found, Move};
 use order::Zones;
 use rules::Rules;
 
-/// The price of all nodes after the first commands of the plan, and the number of pods that these commands move.
+/// The state after one command of the plan and all commands before it: the price of all nodes, and the number of pods
+/// that these commands move in total.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Step {
     pub pods_moved: usize,

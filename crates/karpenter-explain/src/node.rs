@@ -245,7 +245,9 @@ fn summary(verdict: &Verdict, document: &NodeDocument, input: &ExplainInput) -> 
             "not consolidated, it saves less than the price of moving its pods".to_owned()
         }
         Verdict::NotNow => "not consolidated now, another command has priority".to_owned(),
-        Verdict::DryRun { .. } => "not consolidated, its NodePool has the consolidation dry run".to_owned(),
+        Verdict::DryRun { .. } => {
+            "not consolidated, the consolidation dry run of its NodePool is on".to_owned()
+        }
         other => {
             let text = other.to_string();
             format!("not disrupted: {text}")

@@ -69,8 +69,8 @@ const SECOND_RELAXATION_ITEMS_MAX: usize = 1_500;
 /// because a dive solves the relaxation many times.
 const DIVE_ROWS_MAX: usize = 250;
 
-/// The relaxation of merged rows (groups of pods that differ only in how many may share a node) gets this multiple of
-/// the default effort.
+/// Rows (groups of equal pods) that differ only in how many of their pods may share a node are merged. The relaxation
+/// of the merged rows is solved with this multiple of the default effort, except in small simulations.
 const MERGED_EFFORT_FACTOR: u64 = 2;
 
 /// If `effort` is at least this multiple of the default, the relaxation is solved to optimality and its lower bound is

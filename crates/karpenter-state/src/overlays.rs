@@ -57,7 +57,7 @@ pub fn apply(corrections: &Corrections, pool: &NodePool, types: &[InstanceType])
     corrections.apply(&PoolView { name: name_of(&pool.metadata), labels: &labels }, types)
 }
 
-/// Gives each NodePool of the problem whose instance types are changed by overlays a catalog of its own.
+/// If overlays change the instance types of a NodePool, gives this NodePool a catalog of its own in the problem.
 pub(crate) fn apply_to_problem(
     overlays: &[NodeOverlay],
     pools: &[impl Borrow<NodePool>],

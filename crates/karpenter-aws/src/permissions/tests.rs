@@ -221,7 +221,8 @@ fn policies_deny_changes_to_foreign_resources() {
         Request::new("ec2:RunInstances", &ec2("launch-template/lt-1")).tagged("ResourceTag", &[theirs, POOL]),
         Request::new("ec2:DeleteLaunchTemplate", &ec2("launch-template/lt-1"))
             .tagged("ResourceTag", &[theirs, POOL]),
-        // On existing instances, the controller may set only the three tag keys, and never the name of another cluster.
+        // On existing instances, the controller may set only the tags `Name`, `karpenter.sh/nodeclaim` and
+        // `eks:eks-cluster-name`, and the last one only to the name of its own cluster.
         Request::new("ec2:CreateTags", &instance)
             .tagged("ResourceTag", &[OWNED, POOL])
             .with("aws:TagKeys", &["kubernetes.io/cluster/other"]),

@@ -54,7 +54,8 @@ pub fn decide(facts: Facts) -> Step {
     }
 }
 
-/// Whether the node of this pod is not empty because of the pod. A terminating pod counts until it is deleted.
+/// Whether this pod makes its node non-empty. A terminating pod does until it is deleted; finished pods, pods of
+/// DaemonSets and static pods do not.
 fn is_present(pod: &Pod) -> bool {
     !pods::is_terminal(pod) && !pods::is_owned_by_daemon_set(pod) && !pods::is_owned_by_node(pod)
 }

@@ -68,7 +68,8 @@ struct Slice {
     began: Timestamp,
     least: f64,
     most: f64,
-    /// The number of observations by bucket. The key is the power of [`GROWTH`] that is the upper bound of the bucket.
+    /// The number of observations by bucket. The key is an exponent: the upper bound of the bucket is [`GROWTH`] to this
+    /// power.
     buckets: BTreeMap<i32, u64>,
 }
 

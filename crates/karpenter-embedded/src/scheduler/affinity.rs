@@ -15,7 +15,8 @@ use super::verdict::{Plugin, Rejection};
 
 /// The number of matching pods by topology key and domain.
 type Counts = BTreeMap<Arc<str>, Vec<i64>>;
-/// The number of matching pods that a simulation added to the domains of one node, by topology key.
+/// By topology key, the change in the number of matching pods in the domain of one node that a preemption simulation
+/// makes; negative if it removes pods.
 pub(super) type CountDelta = BTreeMap<Arc<str>, i64>;
 
 /// Counts of the existing pods that affect where the pod can run, computed before nodes are filtered (PreFilter).

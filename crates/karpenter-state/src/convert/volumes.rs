@@ -202,7 +202,7 @@ impl<'a> VolumeIndex<'a> {
         let class = self.class(name, class_name.or(self.default_class))?;
         if class.volume_binding_mode.as_deref().unwrap_or("Immediate") == "Immediate" {
             return Err(error(
-                "is unbound and its storage class binds immediately, so it is not bound by a pod",
+                "is unbound; its storage class has volumeBindingMode Immediate, so the claim has to be bound before its pods can be scheduled",
             ));
         }
         combine(&mut resolved.alternatives, class_alternatives(class, interner));

@@ -64,7 +64,7 @@ fn unusable_claims_refuse_the_pod() {
         ),
         (claim("data", "storageClassName: ''", "") + CLASS, "has no storage class"),
         (claim("data", "accessModes: []", "") + CLASS, "has no storage class"),
-        (claim("data", "storageClassName: fast", "") + &immediate, "binds immediately"),
+        (claim("data", "storageClassName: fast", "") + &immediate, "volumeBindingMode Immediate"),
         (bound.clone(), "persistentvolume pv of persistentvolumeclaim data not found"),
         (claim("data", "volumeName: pv", "") + &volume("pv", ""), "still being bound"),
         (
