@@ -129,11 +129,13 @@ pub(crate) fn restrict_to_cheaper_options(
         keep_cheaper_than(problem, node, limit).map_err(too_few)?;
         refresh(problem, node);
         if is_one_for_one {
-            let going =
+            let removed_type =
                 command.candidates.first().and_then(|one| context.state_node(one).instance_type.clone());
             let catalog = catalog_of(problem, node);
             let is_other = |option: &usize| {
-                catalog.get(*option).is_some_and(|instance_type| Some(&instance_type.name) != going.as_ref())
+                catalog
+                    .get(*option)
+                    .is_some_and(|instance_type| Some(&instance_type.name) != removed_type.as_ref())
             };
             // A replacement of the same instance type is cheaper only with another capacity type.
             if is_spot_to_spot || !is_all_spot && !is_cheaper_kind(context, &command.candidates, node) {

@@ -247,9 +247,9 @@ fn rebalanced(
     }
     let is_enough =
         fresh.replacements.is_empty() || fresh.saving_per_hour() > command.disruption_price_per_hour;
-    let going: Vec<&Candidate> = candidates.iter().collect();
+    let removed: Vec<&Candidate> = candidates.iter().collect();
     let is_other = fresh.replacements.is_empty()
-        || launched_again(context.cluster, &going, &fresh.replacements).len() < candidates.len();
+        || launched_again(context.cluster, &removed, &fresh.replacements).len() < candidates.len();
     if !is_enough || !is_other {
         return Err(Rejection::NotCheaper);
     }

@@ -43,12 +43,12 @@ impl<'a> Rules<'a> {
         if one.replacements.len() > 1 && !one.sources.iter().all(allows_several) {
             return Err(Verdict::NeedsSeveralNodes { count: one.replacements.len() });
         }
-        self.is_agreed(draft, one)
+        self.check_pool_settings(draft, one)
     }
 
     /// Whether the NodePool's settings allow the deletion of the node if its pods fit elsewhere.
     pub(crate) fn may_be_deleted(&self, draft: &Draft<'_>, source: usize) -> Result<(), Verdict> {
-        self.is_agreed(draft, &Move::deletion(draft, source, Vec::new()))
+        self.check_pool_settings(draft, &Move::deletion(draft, source, Vec::new()))
     }
 
     /// Whether PodDisruptionBudgets allow the eviction of all pods of the move at once, and `max-moves-per-hour` allows
@@ -61,7 +61,7 @@ impl<'a> Rules<'a> {
     }
 
     /// Checks the minimum savings of the NodePools, and `Balanced`.
-    fn is_agreed(&self, draft: &Draft<'_>, one: &Move) -> Result<(), Verdict> {
+    fn check_pool_settings(&self, draft: &Draft<'_>, one: &Move) -> Result<(), Verdict> {
         let command = command(draft.candidates, one.clone());
         check_saving(self.cluster, &command)?;
         balanced::approve(self.cluster, &self.totals, &command)
@@ -78,11 +78,11 @@ impl<'a> Rules<'a> {
 /// matches at most one node, that with the highest disruption cost first.
 pub(crate) fn launched_again(
     cluster: &Cluster,
-    going: &[&Candidate],
+    removed: &[&Candidate],
     replacements: &[PlannedNode],
 ) -> Vec<usize> {
-    let mut left: Vec<usize> = (0..going.len()).collect();
-    let pods = |position: usize| going[position].reschedule_cost;
+    let mut left: Vec<usize> = (0..removed.len()).collect();
+    let pods = |position: usize| removed[position].reschedule_cost;
     left.sort_by(|a, b| pods(*b).total_cmp(&pods(*a)).then(a.cmp(b)));
     let mut again = Vec::new();
     for planned in replacements {
@@ -92,7 +92,7 @@ pub(crate) fn launched_again(
         };
         let capacity_type = instance_type.offerings.get(planned.offering).and_then(|one| one.capacity_type());
         let is_like = |position: &usize| {
-            let candidate = going[*position];
+            let candidate = removed[*position];
             let state_node = &cluster.state_nodes[candidate.state_node];
             candidate.pool == pool.name
                 && state_node.instance_type.as_ref() == Some(&instance_type.name)

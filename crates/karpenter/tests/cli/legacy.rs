@@ -6,26 +6,15 @@ mod definitions;
 mod lint;
 mod three_pools;
 
-use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Output};
 
 use serde_json::Value;
 
+use crate::plan::run;
+
 pub(crate) fn karpenter(arguments: &[&str], stdin: &str) -> Output {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_karpenter"))
-        .args(arguments)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("the binary starts");
-    let written = child.stdin.take().expect("piped").write_all(stdin.as_bytes());
-    // If flags are invalid, the binary ends before it reads its input.
-    if let Err(error) = written {
-        assert_eq!(error.kind(), std::io::ErrorKind::BrokenPipe, "{error}");
-    }
-    child.wait_with_output().expect("the binary ends")
+    run(Command::new(env!("CARGO_BIN_EXE_karpenter")).args(arguments), stdin)
 }
 
 pub(crate) fn text(bytes: &[u8]) -> &str {

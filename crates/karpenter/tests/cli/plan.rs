@@ -17,7 +17,8 @@ fn karpenter(arguments: &[&str]) -> Output {
     run(Command::new(env!("CARGO_BIN_EXE_karpenter")).args(arguments), "")
 }
 
-fn run(command: &mut Command, stdin: &str) -> Output {
+/// Runs the binary with the text as its standard input.
+pub(crate) fn run(command: &mut Command, stdin: &str) -> Output {
     let mut child = command
         .env_remove("COLUMNS")
         .stdin(Stdio::piped())

@@ -14,8 +14,8 @@ const ROUNDS_MAX: usize = 80;
 /// The maximum number of simplex pivots per class of pods between two rounds; below, after the last round.
 const PIVOTS_PER_ROW: usize = 4;
 const PIVOTS_PER_ROW_AT_END: usize = 20;
-/// The maximum number of steps of the search for one column.
-const SEARCH_NODES: u64 = 300;
+/// The maximum number of steps of the search for the pods of one node.
+pub(super) const SEARCH_NODES: u64 = 300;
 /// Dual price smoothing: columns are sought at a mean of the current dual prices and those of the best bound so far.
 /// This is the weight of the latter.
 const SMOOTHING: f64 = 0.6;

@@ -1,13 +1,11 @@
 //! Rounds the solution of the program to whole nodes: which nodes are removed, and the target of each of their pods.
 
-use super::columns::Solution;
+use super::columns::{SEARCH_NODES, Solution};
 use super::instance::{Instance, Vector};
 use super::pricing::{Content, Pricing, Scratch, copies, take};
 use super::search;
 
-/// The maximum number of steps of the search for the content of one node.
-const SEARCH_NODES: u64 = 300;
-/// The same for one round of `search`.
+/// The maximum number of steps of the search for the pods of one node in one round of `search`.
 const SEARCH_NODES_OF_ROUND: u64 = 40;
 
 #[derive(Debug, Clone, Default)]
